@@ -2,7 +2,7 @@
 //!
 //! | a dead letter | notice to |
 //! |---|---|
-//! | of the type `task`, with a task | its sender, as `mail.returned`, or the conductor if the sender has no mailbox; retried until one of them has one |
+//! | of the type `task`, with a task | its sender, as `mail.returned`, or the conductor if the sender has no mailbox or no room; retried until one of them has |
 //! | replaced by a later attempt, or settled before | none: the work continues, or is done |
 //! | of another type | none |
 //!
@@ -20,7 +20,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{DeadLetter, Spool};
 use ensemble_core::{Error, Result};
 
-/// Who is notified if the sender has no mailbox.
+/// Who is notified if the sender cannot be.
 const CONDUCTOR: &str = "conductor";
 /// The longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
     Ok(is_all)
 }
 
-/// Returns whether there was a mailbox for the notice.
+/// Returns whether there was room for the notice.
 fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
     let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
     for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {
@@ -101,7 +101,7 @@ fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -
         addressed.to = to;
         match queue.publish(&addressed) {
             Ok(_) => return Ok(true),
-            Err(Error::NoMailbox { .. }) => {}
+            Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Quota { .. }) => {}
             Err(error) => return Err(error),
         }
     }
