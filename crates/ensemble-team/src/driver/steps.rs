@@ -54,6 +54,8 @@ pub struct StepRound {
     pub nothing: NoStep,
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
+    /// Why a notice, perhaps of another task, is not posted yet.
+    pub untold: Option<String>,
 }
 
 impl StepDriver<'_> {
@@ -75,12 +77,12 @@ impl StepDriver<'_> {
                 ClaimOutcome::Nothing(nothing) => break nothing,
             }
         };
-        self.store.post_notices(self.mail)?;
+        let untold = self.store.post_notices(self.mail).err().map(|error| error.to_string());
         // Include the leases of the steps that were just handed out.
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
-        Ok(StepRound { prompted, returned: observed.returned, nothing, next_in })
+        Ok(StepRound { prompted, returned: observed.returned, nothing, next_in, untold })
     }
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message with the prompt, and sends the

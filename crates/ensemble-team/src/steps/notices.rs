@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::StepStore;
 use super::db::{DbResult, DbTransaction, values};
 use super::working::{QueueRules, WorkingStep};
-use ensemble_core::Result;
 use ensemble_core::env::{PublishOutcome, Transport};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::{Error, Result};
 
 const SENDER: &str = "steps";
 /// Most notices that are posted in one batch.
@@ -116,14 +116,22 @@ impl StepStore {
     /// so it is delivered once. Returns the number of new messages.
     ///
     /// # Errors
-    /// A mailbox is unknown or full, or [`StepError::Database`](super::StepError::Database). A later call
-    /// posts the remaining notices.
+    /// A mailbox is unknown or full, which keeps no other orchestrator's notice back, or
+    /// [`StepError::Database`](super::StepError::Database). A later call posts the remaining notices.
     pub fn post_notices(&self, transport: &dyn Transport) -> Result<usize> {
-        let mut posted = 0;
+        let (mut posted, mut last, mut failed) = (0, 0, None);
         loop {
-            let owed = self.owed_notices()?;
+            let owed = self.owed_notices(last)?;
             for (number, envelope) in &owed {
-                posted += usize::from(transport.publish(envelope)? == PublishOutcome::Stored);
+                last = *number;
+                match transport.publish(envelope) {
+                    Ok(outcome) => posted += usize::from(outcome == PublishOutcome::Stored),
+                    Err(error @ Error::Server { .. }) => return Err(error),
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                        continue;
+                    }
+                }
                 self.write("mark a notice in", |tx| {
                     tx.execute(
                         "UPDATE step_notices SET posted = 1 WHERE number = ?1",
@@ -133,7 +141,7 @@ impl StepStore {
                 })?;
             }
             if owed.len() < BATCH {
-                return Ok(posted);
+                return failed.map_or(Ok(posted), Err);
             }
         }
     }
@@ -144,14 +152,15 @@ impl StepStore {
         self.read(|tx| tx.value(select, &[]))
     }
 
-    fn owed_notices(&self) -> Result<Vec<(i64, Envelope)>> {
+    /// The next notices after this number.
+    fn owed_notices(&self, after: i64) -> Result<Vec<(i64, Envelope)>> {
         type Row = (i64, String, String, String, String, String, String);
         let rows: Vec<Row> = self.read(|tx| {
             tx.all(
                 "SELECT number, id, mailbox, type, task_id, body, created_at \
                  FROM step_notices \
-                 WHERE posted = 0 ORDER BY number LIMIT ?1",
-                values![BATCH as i64],
+                 WHERE posted = 0 AND number > ?1 ORDER BY number LIMIT ?2",
+                values![after, BATCH as i64],
                 |row| {
                     let (number, id, mailbox) = (row.get(0)?, row.get(1)?, row.get(2)?);
                     Ok((number, id, mailbox, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))

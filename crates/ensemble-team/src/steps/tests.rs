@@ -313,14 +313,18 @@ fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
 }
 
 fn orchestrator_is_notified_once() {
-    let bed = Bed::new(&[THREE]);
+    let other = "task_id: other\norchestrator: lead\nsteps: [{agent: Lea, goal: one}]\n";
+    let bed = Bed::new(&[THREE, other]);
     let queue = bed.home.path().join("queue");
     let spool =
         ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::SpoolOptions::default())
             .unwrap();
     let step = bed.take("Tara").unwrap();
     bed.submit(&step, "blocked").unwrap();
+    bed.submit(&bed.take("Lea").unwrap(), "blocked").unwrap();
+    spool.add_mailbox(&name("lead"), &ensemble_core::spool::Settings::default()).unwrap();
     assert!(bed.store.post_notices(&spool).is_err(), "without a mailbox the notice stays pending");
+    assert_eq!(spool.counts(&name("lead")).unwrap().queued, 1, "the other one gets its notice");
     spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     // As after a crash between the publish and the mark.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ensemble_app::content::content_of;
+use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_existing_steps, open_step_mail};
 use ensemble_core::message::{Name, yaml};
@@ -55,8 +56,11 @@ struct StepParts {
 }
 
 fn done(context: &Context, store: &StepStore, which: &StepChoice) -> Outcome {
-    if store.owes_notices()? {
-        store.post_notices(&*open_step_mail(context)?)?;
+    // The order is carried out. The watcher tries a notice again.
+    if store.owes_notices()?
+        && let Err(error) = store.post_notices(&*open_step_mail(context)?)
+    {
+        say(&format!("an orchestrator is not notified yet: {error}"));
     }
     let step = store.step(&which.key())?;
     context.out.print_answer(&step, format!("{} is {}", step.key, step.status))

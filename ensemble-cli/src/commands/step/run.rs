@@ -65,15 +65,19 @@ impl RunSteps {
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut stuck: Option<StuckReminder> = None;
+        let (mut stuck, mut said): (Option<StuckReminder>, Option<String>) = (None, None);
         let _line = WaitLine::new(format!("task {} to be done", self.task), self.wait);
         let mut nudges = OwedNudges::default();
         nudges.resume(&store, &*mail, &self.task)?;
         loop {
             // Before the round: what others change in the meantime is another reason for one.
             let version = store.data_version()?;
-            let StepRound { prompted, returned, nothing, next_in, .. } =
+            let StepRound { prompted, returned, nothing, next_in, untold } =
                 driver.round(&self.task)?;
+            if let Some(why) = untold.as_ref().filter(|_| untold != said) {
+                say(&format!("an orchestrator is not notified yet: {why}"));
+            }
+            said = untold;
             for key in returned {
                 say(&format!("{key}: its worker fell silent, it is handed out again"));
             }
