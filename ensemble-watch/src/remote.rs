@@ -418,8 +418,10 @@ impl ServerFollower {
     fn carry(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let mut waiting = Vec::new();
         for mailbox in self.spool.mailboxes()? {
-            let glance = self.spool.glance(&mailbox, 1)?;
-            if glance.waiting + glance.held > 0 {
+            let (place, glance) =
+                (format!("mailbox {mailbox} here"), self.spool.glance(&mailbox, 1));
+            let glance = self.troubles.record_result(&place, glance)?;
+            if glance.is_some_and(|glance| glance.waiting + glance.held > 0) {
                 waiting.push(mailbox);
             }
         }

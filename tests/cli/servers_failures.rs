@@ -4,6 +4,7 @@
 #[path = "../support/nats/link.rs"]
 mod link;
 
+use crate::bad_parts::break_part;
 use crate::bed::{Bed, watch};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::{one_host, set_patience};
@@ -18,10 +19,16 @@ fn a_full_mailbox_does_not_make_the_host_deaf() {
     bed.ok("send --to aaa -m first");
     let _watcher = watch(&bed);
     bed.write_file("queue/tasks/aaa-task.yaml", "task_id: aaa\ndescription: x\n...\n");
-    eventually("the watcher meets the full mailbox", || {
+    let troubles = || {
         let status = bed.json("status").pop().unwrap();
-        status["watcher"]["status"]["servers"]["troubles"].to_string().contains("aaa")
-    });
+        status["watcher"]["status"]["servers"]["troubles"].to_string()
+    };
+    eventually("the watcher meets the full mailbox", || troubles().contains("aaa"));
+    // Nor does one that cannot be read here.
+    bed.ok("mailbox add bad");
+    eventually("it is known here", || bed.mailbox("bad/new").exists());
+    break_part(&bed.mailbox("bad/new"), "wrong");
+    eventually("the watcher meets it", || troubles().contains("mailbox bad here"));
     bed.write_file("queue/tasks/w9-task.yaml", "task_id: w9\ndescription: x\n...\n");
     eventually("other mail arrives", || !bed.json("inbox w9").is_empty());
     let status = bed.json("status").pop().unwrap();
