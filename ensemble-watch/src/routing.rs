@@ -12,6 +12,7 @@ use ensemble_core::dropbox::{
     CompleteFile, Ledger, LedgerEntry, RouteDestination, Routes, UnfitFile,
 };
 use ensemble_core::env::{Lease, PublishOutcome};
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
@@ -262,9 +263,9 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
 pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Result<Option<Lease>> {
     let all = queue.mailboxes()?;
     let mailboxes = ack_signer(content, &all).cloned().map_or(all, |agent| vec![agent]);
-    let has_it = match the_only_one(&mailboxes, queue, &is_exactly(task))? {
-        None => the_only_one(&mailboxes, queue, &|envelope| is_meant(task, envelope))?,
-        found => found,
+    let has_it = match the_only_one(&mailboxes, queue, &is_exactly(task)) {
+        Ok(None) | Err(_) => the_only_one(&mailboxes, queue, &|envelope| is_meant(task, envelope))?,
+        Ok(found) => found,
     };
     Ok(match has_it {
         Some((agent, Found { id, state: State::Queued { .. }, .. })) => {
@@ -278,17 +279,20 @@ pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Res
     })
 }
 
-/// The mailbox that has a task, if exactly one has it.
+/// The mailbox that has a task, if exactly one has it. One that cannot be read is an error only if no other has it.
 fn the_only_one(
     mailboxes: &[Name],
     queue: &dyn Broker,
     is_it: &dyn Fn(&Envelope) -> bool,
 ) -> Result<Option<(Name, Found)>> {
     let mut all = Vec::new();
-    for mailbox in mailboxes {
-        if let Some(found) = find_work(mailbox, queue, is_it)? {
-            all.push((mailbox.clone(), found));
-        }
+    let visited = visit_all_mailboxes(mailboxes.iter().cloned(), |mailbox| {
+        all.extend(find_work(mailbox, queue, is_it)?.map(|found| (mailbox.clone(), found)));
+        Ok(())
+    });
+    match visited {
+        Err(error) if all.is_empty() || matches!(error, Error::Server { .. }) => return Err(error),
+        _ => {}
     }
     let is_one = all.len() == 1;
     Ok(all.pop().filter(|_| is_one))

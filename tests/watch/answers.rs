@@ -255,6 +255,12 @@ fn each_ack_that_lands_counts_whatever_its_content_was_before() {
 #[test]
 fn an_ack_counts_by_a_name_with_its_agent_or_attempt_and_for_no_other_task() {
     let bed = bed("");
+    // A mailbox that cannot be read keeps no agent from its task.
+    bed.spool().add_mailbox(&name("broken"), &Settings::default()).unwrap();
+    let new = bed.in_queue("mailbox/broken/new");
+    let away = new.with_extension("away");
+    std::fs::rename(&new, &away).unwrap();
+    std::fs::write(&new, "").unwrap();
     let watcher = Watcher::start(&bed);
     let held = || bed.spool().counts(&name("worker-1")).unwrap().acked;
     let named =
@@ -264,6 +270,8 @@ fn an_ack_counts_by_a_name_with_its_agent_or_attempt_and_for_no_other_task() {
         bed.land(&format!("ack/{file}.ack"), "");
         eventually_true(PATIENCE, file, || held() == count);
     }
+    std::fs::remove_file(&new).unwrap();
+    std::fs::rename(&away, &new).unwrap();
     send(&bed, "t-5", "task");
     bed.land("ack/t-5-1.ack", "");
     eventually_true(PATIENCE, "it was read", || {
