@@ -229,8 +229,13 @@ fn a_plain_message_that_was_answered_is_settled_and_other_work_is_not() {
     let said = bed.object("reply t1 question --as w1");
     assert_eq!((&said["settled"], &said["mailbox"]), (&json!(false), &json!("lead")));
     assert!(!done("t1"), "a task ends by its report");
+    // One that may not be settled before a plan is approved can be answered.
+    bed.ok("send --to w1 --as lead --task t2 --plan --id m4 -m far?");
+    let said = bed.object("reply m4 half --as w1");
+    let why = said["warning"].as_str().unwrap();
+    assert!(said["settled"] == false && why.starts_with("m4 is not settled: "), "{said}");
     let replies = bed.json("inbox lead");
-    assert_eq!(replies.len(), 3, "{replies:?}");
+    assert_eq!(replies.len(), 4, "{replies:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! the message                  its sender     the answer     the message afterwards
-//! plain, held or waiting       reads mail     is sent        settled
+//! plain, held or waiting       reads mail     is sent        settled; as it was while its task waits for a plan
 //! plain, settled before        reads mail     is sent        as it was
 //! any other work, held         reads mail     is sent        still held: it ends by its report or a settle
 //! a request without an answer  any            is refused: it is decided, not answered in words
@@ -40,7 +40,7 @@ pub struct ReplyOutcome {
     pub settled: bool,
     /// How many more messages wait for the one who answered.
     pub waiting: usize,
-    /// Reason why the answer has no reader now.
+    /// Why the message is not settled, or why the answer has no reader now.
     pub warning: Option<String>,
 }
 
@@ -95,12 +95,16 @@ pub fn reply(
     let answer = outgoing.fill(app, answer, content)?;
     outgoing.post(&answer)?;
     let is_plain = envelope.kind.as_str() == PLAIN_TYPE;
-    let settled = match is_plain {
-        true => settle(app, queue.request_store(), (mailbox, &id), &actor)?,
-        false => state == State::Settled,
+    // The answer is sent: after an error it would be sent again.
+    let ended = match is_plain {
+        true => settle(app, queue.request_store(), (mailbox, &id), &actor),
+        false => Ok(state == State::Settled),
     };
     let waiting = count_waiting(queue, mailbox);
-    let warning = absent_reader(reader, &answer);
+    let unsettled = ended.as_ref().err();
+    let unsettled = unsettled.map(|failure| format!("{id} is not settled: {}", failure.text()));
+    let warning = unsettled.or_else(|| absent_reader(reader, &answer));
+    let settled = ended.unwrap_or(false);
     Ok(ReplyOutcome { id: answer.id.clone(), to, answered: id, settled, waiting, warning })
 }
 
