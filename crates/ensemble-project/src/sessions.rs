@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ensemble_core::Result;
 use ensemble_core::driver::HookEvidence;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, State};
+use ensemble_core::{Error, Result};
 use ensemble_team::roster::ReportedActivity;
 use ensemble_tmux::session::{Activity, AgentSession, CarriedMessage, Sessions};
 use serde_json::{Value, json};
 
 /// Releases a message that a hook has received but not delivered to the agent. Does nothing if the hook did not
 /// receive it or it has moved on since. Returns whether it was released.
-pub fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Result<bool> {
+fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Result<bool> {
     let CarriedMessage { mailbox, id, epoch, .. } = carried;
     let state = spool.state(mailbox, id)?;
     let is_its = matches!(&state, Some(State::Acked { holder, epoch: at }) if holder == agent && at == epoch);
@@ -23,6 +23,27 @@ pub fn give_back(spool: &Spool, agent: &Name, carried: &CarriedMessage) -> Resul
         spool.release(&Lease { mailbox, id, holder, epoch: *epoch }, Duration::ZERO)?;
     }
     Ok(is_its)
+}
+
+/// Releases what hooks of an agent have received but not delivered before they exited. What cannot be released stays
+/// noted, and is tried again. Returns the mailboxes that changed.
+pub fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut AgentSession) -> Vec<Name> {
+    let mut changed = Vec::new();
+    session.carrying.retain(|carried| {
+        if !carried.is_abandoned() {
+            return true;
+        }
+        match give_back(spool, agent, carried) {
+            Ok(is_its) => changed.extend(is_its.then(|| carried.mailbox.clone())),
+            Err(Error::NoMailbox { .. }) => {}
+            Err(error) => {
+                tracing::warn!(%agent, %error, "cannot give a message back");
+                return true;
+            }
+        }
+        false
+    });
+    changed
 }
 
 /// Releases what hooks of these agents have received but not delivered before they exited. Returns the mailboxes that
@@ -39,14 +60,7 @@ pub fn give_back_all<'a>(
             continue;
         }
         let Ok(mut locked) = sessions.lock(agent) else { continue };
-        for carried in locked.session.abandoned() {
-            match give_back(spool, agent, carried) {
-                Ok(true) => changed.push(carried.mailbox.clone()),
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%agent, %error, "cannot give a message back"),
-            }
-        }
-        locked.session.carrying.retain(|carried| !carried.is_abandoned());
+        changed.extend(give_back_abandoned(spool, agent, &mut locked.session));
         if let Err(error) = locked.write() {
             tracing::warn!(%agent, %error, "cannot write a session");
         }
@@ -82,4 +96,37 @@ pub fn ways(sessions: &Sessions, agent: &Name, typing: &str, lines: u64) -> Valu
     let mut ways = session.map_or_else(|| json!({}), |session| json!(session.ways));
     ways[typing] = lines.into();
     ways
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::message::Envelope;
+    use ensemble_core::spool::SpoolOptions;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_given_back_yet_is_tried_again() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
+        let agent = Name::new("w1").unwrap();
+        spool.add_mailbox(&agent, &Default::default()).unwrap();
+        spool.publish(&Envelope::new(agent.clone(), "hi")).unwrap();
+        let lease = spool.receive(&agent, &agent).unwrap().unwrap().lease;
+        let carried = CarriedMessage::by_this_process(agent.clone(), lease.id, lease.epoch);
+        // The same pid with another start is a process that has exited.
+        let pid = std::os::unix::process::parent_id();
+        let mut session = AgentSession::new(agent.clone());
+        session.carrying = vec![CarriedMessage { pid, started: Some(1), ..carried }];
+        let (new, away) = (spool.root().join("mailbox/w1/new"), home.path().join("away"));
+        std::fs::rename(&new, &away).unwrap();
+        std::fs::write(&new, "").unwrap();
+        let later = Spool::open(spool.root(), SpoolOptions::default()).unwrap();
+        assert!(give_back_abandoned(&later, &agent, &mut session).is_empty());
+        assert_eq!(session.carrying.len(), 1, "the message is still held");
+        std::fs::remove_file(&new).unwrap();
+        std::fs::rename(&away, &new).unwrap();
+        assert_eq!(give_back_abandoned(&later, &agent, &mut session), [agent]);
+        assert!(session.carrying.is_empty());
+    }
 }

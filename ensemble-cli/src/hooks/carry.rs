@@ -30,6 +30,7 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State};
+use ensemble_project::sessions::give_back_abandoned;
 use ensemble_tmux::session::{AgentSession, CarriedMessage, DeliveryWay, LockedSession};
 use serde_json::json;
 
@@ -238,14 +239,6 @@ fn tail_of(path: &Path) -> Outcome<Option<String>> {
     let mut bytes = Vec::new();
     file.take(TRANSCRIPT_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-/// Returns what earlier hooks have received and not handed over.
-pub(super) fn give_back_abandoned(spool: &Spool, agent: &Name, session: &mut AgentSession) {
-    for carried in session.abandoned() {
-        let _ = ensemble_project::sessions::give_back(spool, agent, carried);
-    }
-    session.carrying.retain(|carried| !carried.is_abandoned());
 }
 
 /// Returns what the agent holds: it got that in a conversation that it does not know any more.
