@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use ensemble_core::durable::Dir;
 use ensemble_core::env::Monotonic;
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
@@ -61,12 +62,12 @@ impl UnplannedTasks {
             self.mailboxes.clear();
             return Ok(());
         };
-        for mailbox in spool.mailboxes()? {
+        visit_all_mailboxes(spool.mailboxes()?, |mailbox| {
             let done = spool.root().join("mailbox").join(mailbox.as_str()).join("done");
             let changed = std::fs::metadata(&done).and_then(|data| data.modified()).ok();
             let known = self.mailboxes.entry(mailbox.clone()).or_default();
             if changed.is_none() || known.changed == changed {
-                continue;
+                return Ok(());
             }
             let done = Dir::open(&done)?;
             let settled: BTreeSet<String> = done.names()?.into_iter().collect();
@@ -76,14 +77,14 @@ impl UnplannedTasks {
                 };
                 let Ok(id) = MessageId::new(file.trim_end_matches(".yaml")) else { continue };
                 // It may be damaged, or gone by now.
-                let Ok(envelope) = spool.peek(&mailbox, &id) else { continue };
+                let Ok(envelope) = spool.peek(mailbox, &id) else { continue };
                 let at = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
                 let at = Timestamp::from_unix_millis(at);
-                Requests::new(spool).report_unplanned(&envelope, &mailbox, at)?;
+                Requests::new(spool).report_unplanned(&envelope, mailbox, at)?;
             }
             *known = SettledMail { changed, files: settled };
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 
@@ -96,4 +97,38 @@ fn oldest_file(path: &Path) -> Result<Option<i128>> {
         oldest = oldest.into_iter().chain(changed).min();
     }
     Ok(oldest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ensemble_core::message::Envelope;
+    use ensemble_core::sim::SimClock;
+    use ensemble_core::spool::SpoolOptions;
+
+    use super::*;
+
+    #[test]
+    fn a_mailbox_that_cannot_be_read_hides_no_task_without_a_plan() {
+        let home = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SimClock::new(Timestamp::from_unix_millis(1)));
+        let options = SpoolOptions { clock, ..SpoolOptions::default() };
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let [bad, worker, lead] = ["bad", "worker", "lead"].map(|name| Name::new(name).unwrap());
+        for mailbox in [&bad, &worker, &lead] {
+            spool.add_mailbox(mailbox, &Default::default()).unwrap();
+        }
+        let mailboxes = spool.root().join("mailbox");
+        std::fs::remove_dir(mailboxes.join("bad/done")).unwrap();
+        std::fs::write(mailboxes.join("bad/done"), "").unwrap();
+        Requests::new(&spool).demand_plan("t", &lead).unwrap();
+        let task = Envelope::new(worker, "do it").with_kind(Name::new("task").unwrap());
+        let task = task.with_task("t").with_id(MessageId::new("m").unwrap());
+        spool.publish(&task).unwrap();
+        let worker = mailboxes.join("worker");
+        std::fs::rename(worker.join("new/m.yaml"), worker.join("done/m.yaml")).unwrap();
+        UnplannedTasks::new(Monotonic::ZERO, INTERVAL_MAX).drive(Monotonic::ZERO, &spool);
+        assert_eq!(spool.counts(&lead).unwrap().queued, 1);
+    }
 }
