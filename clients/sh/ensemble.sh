@@ -112,6 +112,8 @@ check() {
             grep -Eq '\\([bfnrt]|u00[01]|u007f)|: ""$|: "?[^"]{257}'
     checked=$?; rm -f "$fields.check"; return $checked
 }
+# rows FILE: the lines between the first one of the body and the end mark.
+rows() { sed -n '/^body: /,$p' "$1" | sed '1d;$d'; }
 # decode FILE ID: puts body and fields into the files $body and $fields; else sets $detail.
 decode() {
     detail='it is no regular file'; [ -f "$1" ] && [ ! -h "$1" ] || return 1
@@ -121,12 +123,11 @@ decode() {
     detail='the body is not canonical' how=$(sed -n '/^body: /{s///p;q;}' "$1")
     sed '/^body: /,$d' "$1" >"$fields"
     case $how in
-    '|2+') sed '1,/^body: /d;$d' "$1" | if grep -Evq '^(  |$)'; then return 1; fi
-        sed '1,/^body: /d;$d' "$1" | sed 's/^  //' >"$body" ;;
-    '|2-') sed '1,/^body: /d;$d' "$1" | if grep -Evq '^(  |$)'; then return 1; fi
-        sed '1,/^body: /d;$d' "$1" | sed 's/^  //' |
-            awk 'NR > 1 { print "" } { printf "%s", $0 }' >"$body" ;;
-    '"'*'"') [ "$(sed '1,/^body: /d' "$1")" = ... ] || return 1
+    '|2'[+-]) ! rows "$1" | grep -Evq '^(  |$)' || return 1
+        rows "$1" | sed 's/^  //' |
+            if [ "$how" = '|2+' ]; then cat
+            else awk 'NR > 1 { print "" } { printf "%s", $0 }'; fi >"$body" ;;
+    '"'*'"') [ -z "$(rows "$1")" ] || return 1
         printf '%s\n' "$how" | unescape >"$body" ;;
     *) return 1 ;;
     esac || return 1
