@@ -314,7 +314,7 @@ def _check(fields: dict[str, Any]) -> None:
     for key in ("id", "type", "from", "to"):
         _name(fields[key])
     texts = [fields.get(key, "-") for key in HEADERS]
-    is_odd = any(not 0 < len(it.encode()) <= 256 or re.search(SPECIAL, it) for it in texts)
+    is_odd = any(re.search(SPECIAL, it) or not 0 < len(it.encode()) <= 256 for it in texts)
     if is_odd or not 0 <= fields["priority"] <= 9 or not 0 <= fields.get("attempt", 0) < 1 << 32:
         raise QueueError("invalid", "a header or a number is not within its limits")
     for key in ("created_at", "expires_at"):
