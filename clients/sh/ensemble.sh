@@ -171,10 +171,16 @@ new_id() {
 }
 
 # ensemble_send MAILBOX FROM TYPE PRIORITY [KEY=JSON...]: stores stdin as a message and sets $id.
-# `id=ID` chooses the id.
+# `id=ID` chooses the id. The message that was received stays in $body and $fields.
 ensemble_send() {
     open_box "$1" || return 1
-    cat >"$body"; to=$1 from=$2 type=$3 priority=$4 chosen= more= id=$(new_id); shift 4
+    body=$body.sent fields=$fields.sent
+    { cat >"$body" || fail io "cannot write $body"; } && send_body "$@"
+    sent=$?; rm -f "$body" "$fields" "$fields.content"
+    body=${body%.sent} fields=${fields%.sent}; return $sent
+}
+send_body() {
+    to=$1 from=$2 type=$3 priority=$4 chosen= more= id=$(new_id); shift 4
     for pair; do
         case $pair in
         id=*) id=${pair#id=} chosen=yes ;;
@@ -189,16 +195,16 @@ ensemble_send() {
         printf 'body_length: %s\nbody_sha256: "%s"\n' "$bytes" "$(digest)"
     } >"$content"
     check <"$content" || fail invalid 'a name, a header or a number is not within its limits' ||
-        { rm -f "$content"; return 1; }
+        return 1
     case $how in
-    + | -) { echo "body: |2$how"; sed 's/^./  &/' "$body"; [ "$how" = + ] || echo; echo ...; } ;;
+    + | -) echo "body: |2$how" && sed 's/^./  &/' "$body" &&
+        { [ "$how" = + ] || echo; } && echo ... ;;
     *) printf 'body: %s\n...\n' "$how" ;;
-    esac >>"$content"
+    esac >>"$content" || fail io "cannot write $content" || return 1
     target=$box/new/$id.yaml capacity=$(setting capacity 0 "$box/mailbox.yaml")
     [ "$priority" = 0 ] || target=$box/front/$id@p$priority@e0@t0.yaml
     if [ "$chosen$capacity" = 0 ]; then put "$target" <"$content"
     else store_once 9>>"$box/gate.lock"; fi
-    sent=$?; rm -f "$content"; return $sent
 }
 store_once() {
     flock 9; stored=$(find_message "$id")

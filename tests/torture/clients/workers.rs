@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::installed;
+use super::{installed, root};
 
 const ENSEMBLE: &str = env!("CARGO_BIN_EXE_ensemble");
 
@@ -59,4 +59,21 @@ fn the_go_worker_waits_by_the_api_or_by_looks() {
     if let Some(worker) = installed::go_worker() {
         works_both_ways(&worker);
     }
+}
+
+#[test]
+fn a_shell_forwards_the_message_that_it_has_received() {
+    let home = tempfile::tempdir().unwrap();
+    let queue = home.path().join("queue");
+    for mailbox in ["w", "other"] {
+        std::fs::create_dir_all(queue.join("mailbox").join(mailbox)).unwrap();
+    }
+    let script = r#"queue=$1; . "$2"
+        echo count | ensemble_send w asker task 0 && ensemble_receive w w
+        ensemble_send other w task 0 <"$body"; cat "$body"
+        ensemble_receive other w; cat "$body""#;
+    let mut run = Command::new("dash");
+    run.args(["-c", script, "sh"]).arg(&queue).arg(root().join("clients/sh/ensemble.sh"));
+    let output = run.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "count\ncount\n", "{output:?}");
 }
