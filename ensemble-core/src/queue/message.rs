@@ -120,10 +120,7 @@ impl Message {
     /// # Errors
     /// The attachment is missing, altered or cannot be read.
     pub fn bytes(&self) -> Result<Vec<u8>> {
-        match &self.envelope().attachment {
-            Some(attachment) => self.queue.spool().read_attachment(attachment),
-            None => Ok(self.body().as_bytes().to_vec()),
-        }
+        read_content(&self.queue, self.envelope())
     }
 
     /// The content, read as JSON.
@@ -131,10 +128,7 @@ impl Message {
     /// # Errors
     /// [`Error::Body`] names the message and what does not fit.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
-        let parsed = match &self.envelope().attachment {
-            Some(_) => serde_json::from_slice(&self.bytes()?),
-            None => serde_json::from_str(self.body()),
-        };
+        let parsed = serde_json::from_slice(&self.bytes()?);
         parsed.map_err(|e| Error::Body { id: self.id().to_string(), detail: e.to_string() })
     }
 
@@ -309,6 +303,14 @@ impl Drop for Message {
         }
         let is_panicking = std::thread::panicking();
         self.give_back(if is_panicking { "dropped in a panic" } else { "dropped unsettled" });
+    }
+}
+
+/// The attachment if there is one, otherwise the text.
+pub(super) fn read_content(queue: &Queue, envelope: &Envelope) -> Result<Vec<u8>> {
+    match &envelope.attachment {
+        Some(attachment) => queue.spool().read_attachment(attachment),
+        None => Ok(envelope.body.as_bytes().to_vec()),
     }
 }
 

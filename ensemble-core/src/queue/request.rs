@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::mailbox::deadline_in;
+use super::message::read_content;
 use super::{Draft, IntoName, Mailbox, Message, Queue};
 use crate::message::Name;
 use crate::proto::request::{Decision, Outcome};
@@ -94,12 +95,8 @@ impl Mailbox {
         let draft = draft.into().without_delay()?;
         let envelope = draft.into_envelope(self.queue(), to.clone(), Some(self.name()))?;
         let requester = envelope.from.clone();
-        let mut ask = NewRequest::new(
-            envelope.kind.as_str(),
-            requester.clone(),
-            to,
-            envelope.body.as_bytes(),
-        );
+        let content = read_content(self.queue(), &envelope)?;
+        let mut ask = NewRequest::new(envelope.kind.as_str(), requester.clone(), to, content);
         if let Some(task) = envelope.task_id {
             ask = ask.with_task(task);
         }

@@ -39,10 +39,12 @@ fn the_first_answer_of_the_addressee_stands() {
 #[test]
 fn a_plan_needs_approval_and_a_request_can_be_taken_back() {
     let (_home, lead, worker) = pair();
-    let plan = Draft::new("1. read\n2. write").kind("plan_approval").task("task-7");
+    let steps = "read\nwrite\n".repeat(10_000);
+    let plan = Draft::bytes(steps.as_str()).kind("plan_approval").task("task-7");
     let request = worker.request("lead", plan).unwrap();
     let asked = lead.try_recv().unwrap().unwrap();
     assert_eq!(asked.task(), Some("task-7"));
+    assert!(asked.bytes().unwrap() == steps.as_bytes(), "a plan of any size is read whole");
     asked.approve("").unwrap();
     assert_eq!(request.decision().unwrap().unwrap().outcome, Outcome::Approved);
     let request = lead.request("worker-1", shutdown()).unwrap();
