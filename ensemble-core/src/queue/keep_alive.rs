@@ -8,7 +8,7 @@ use super::Queue;
 use crate::env::Lease;
 use crate::{Error, Result};
 
-/// Extends a lease at half of its length, until it is dropped. [`Message`](super::Message) has an example.
+/// Extends a lease at once and at half of its length, until it is dropped. [`Message`](super::Message) has an example.
 ///
 /// It stops by itself once the lease is lost; the next call on the message then returns that error.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ impl KeepAlive {
     pub(super) fn start(queue: &Queue, lease: Lease) -> Result<Self> {
         let spool = std::sync::Arc::clone(queue.spool());
         let duration = spool.settings(&lease.mailbox)?.lease_duration();
+        // Much of it may have passed, such as for the last message of a batch.
+        spool.extend(&lease, duration)?;
         let (stop, stopped) = mpsc::channel::<()>();
         let extend = move || {
             let has_time = |pause: Duration| {
@@ -44,8 +46,6 @@ impl KeepAlive {
 impl Drop for KeepAlive {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

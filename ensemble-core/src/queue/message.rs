@@ -237,11 +237,11 @@ impl Message {
         self.queue.spool().extend(&self.lease, duration)
     }
 
-    /// Extends the lease, again and again, until the returned guard is dropped: for work of unknown length. This
-    /// starts the library's only thread.
+    /// Extends the lease at once, and again and again until the returned guard is dropped: for work of unknown length.
+    /// It starts a thread.
     ///
     /// # Errors
-    /// The mailbox is gone, or the system has no thread left.
+    /// [`Error::LeaseLost`] if it has expired; the mailbox is gone, or the system has no thread left.
     pub fn keep_alive(&self) -> Result<KeepAlive> {
         KeepAlive::start(&self.queue, self.lease.clone())
     }

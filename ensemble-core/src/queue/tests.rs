@@ -300,20 +300,26 @@ fn mistakes_in_a_draft_are_reported_by_the_send() {
 fn a_kept_alive_message_is_extended_until_its_guard_is_dropped() {
     let (_home, queue) = real_queue();
     let settings = Settings::default().with_lease_seconds(1);
-    let inbox = queue.mailbox_with("worker-1", &settings).unwrap();
+    let inbox = queue.mailbox("worker-1").unwrap();
+    inbox.send("work that begins late").unwrap();
+    let sequence = || queue.spool().observe(inbox.name()).unwrap()[0].sequence;
+    let message = inbox.try_recv().unwrap().unwrap();
+    drop(message.keep_alive().unwrap());
+    assert_eq!(sequence(), 1, "it is extended at once");
+    message.settle().unwrap();
+    inbox.configure(&settings).unwrap();
     inbox.send("long work").unwrap();
     let message = inbox.try_recv().unwrap().unwrap();
-    let sequence = || queue.spool().observe(inbox.name()).unwrap()[0].sequence;
     let alive = message.keep_alive().unwrap();
     let deadline = crate::env::Clock::monotonic(&SystemClock) + PATIENCE;
-    while sequence() < 2 {
+    while sequence() < 3 {
         assert!(crate::env::Clock::monotonic(&SystemClock) < deadline, "it is extended again");
         std::thread::yield_now();
     }
     drop(alive);
     let last = sequence();
     message.settle().unwrap();
-    assert!(last >= 2);
+    assert!(last >= 3);
 }
 
 #[test]
