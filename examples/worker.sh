@@ -7,7 +7,7 @@ queue=${1%/} box=${1%/}/mailbox/$2 ready=${1%/}/../.ensemble/ready agent=$2 me=$
 (cd "$box" && mkdir -p new front cur done dead lease ../../tmp ../../reports) || exit 1
 put() { cat >"$queue/tmp/${1##*/}.$me.$$" && mv "$queue/tmp/${1##*/}.$me.$$" "$1"; } # FILE: stores stdin, whole
 # setting NAME DEFAULT: a number in the mailbox's settings. field NAME DEFAULT [FILE]: a field of an envelope.
-setting() { sed -n "s/^$1: *\([0-9][0-9]*\)$/\1/p" "$box/mailbox.yaml" 2>/dev/null | grep . || echo "$2"; }
+setting() { sed -n "s/^$1: *\([0-9][0-9]*\) *\(#.*\)*$/\1/p" "$box/mailbox.yaml" 2>/dev/null | grep . || echo "$2"; }
 field() { value=$(sed -n "/^body:/q;/^$1: */{s///;s/^\"\(.*\)\"$/\1/;p;q;}" "${3:-$held}"); echo "${value:-$2}"; }
 body() { sed '/^body:/,$!d;/^body: *|/d;s/^body: *//;/^\.\.\.$/d;s/^  //' "$held"; }
 is_whole() { [ -f "$held" ] && [ ! -h "$held" ] && [ "$(field version 1)" -le 1 ] && [ "$(tail -n 1 "$held")" = ... ]; }

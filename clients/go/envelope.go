@@ -41,7 +41,7 @@ var (
 	yamlWord = regexp.MustCompile(`(?i)^(?:true|false|yes|no|on|off|null|y|n)$`)
 	special  = regexp.MustCompile(`[\n` + controls + `]`)
 	odd      = regexp.MustCompile(`\A\z|\n\z|(?m:^[ \t]+$)|[` + controls + `]`)
-	setting  = regexp.MustCompile(`(?m)^(\w+): *"?([^"\n]*)`)
+	setting  = regexp.MustCompile(`(?m)^(\w+): *(?:([0-9]+) *(?:#.*)?$|"?([^"\n]*))`)
 	passes   = regexp.MustCompile(`^(.*_(request|response)|(report|mail|request|board|steps?)\..*)$`)
 	rowStart = regexp.MustCompile(`(?m)^(.)`)
 )
@@ -189,7 +189,7 @@ func small(path string) map[string]string {
 	content, _ := os.ReadFile(path)
 	found := map[string]string{"attempts_max": "5"}
 	for _, match := range setting.FindAllStringSubmatch(string(content), -1) {
-		found[match[1]] = match[2]
+		found[match[1]] = match[2] + match[3] // A comment may follow a number.
 	}
 	return found
 }

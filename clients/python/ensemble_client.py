@@ -345,7 +345,8 @@ def _scalar(value: Any) -> str:
 def _small(path: Path) -> dict[str, str]:
     """The plain fields of a small file, as of settings or a message; none if it is missing."""
     text = path.read_text(errors="replace") if path.is_file() else ""
-    return dict(re.findall(r"^(\w+): *\"?([^\"\n]*)", text, re.MULTILINE))
+    # A comment may follow a number.
+    return dict(re.findall(r"(?m)^(\w+): *\"?(\d+(?= *(?:#[^\"\n]*)?$)|[^\"\n]*)", text))
 
 
 def _read(path: Path) -> bytes:

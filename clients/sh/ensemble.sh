@@ -24,7 +24,9 @@ millis() { now=$(date +%s%3N); is '[0-9]+' "$now" || now=$(date +%s)000; echo "$
 digest() { sha256sum <"$body" | cut -c1-64; }
 stamp() { date -u +%Y-%m-%dT%H:%M:%S.000Z; }
 # setting KEY DEFAULT FILE: a field of a small file of settings, a reason or a lease.
-setting() { sed -nE "s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null | grep . || echo "$2"; }
+# A comment may follow a number.
+setting() { sed -nE "s/^($1: *[0-9]+) *(#.*)?$/\1/;s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null |
+    grep . || echo "$2"; }
 # open_box MAILBOX: sets $box. Refuses a directory that every user may write to; makes missing ones.
 open_box() {
     is "$name" "$1" || fail invalid "$1 is no name" || return 1

@@ -339,7 +339,7 @@ function fail(code: string, text: string): never {
 /** A field of a small file of settings, a reason or a lease. */
 function small(path: string, key: string): string | undefined {
   const text = fs.existsSync(path) ? fs.readFileSync(path, "utf8") : "";
-  return RegExp(`^${key}: *"?([^"\\n]*)`, "m").exec(text)?.[1];
+  return RegExp(`^${key}: *"?([0-9]+(?= *(?:#[^"\\n]*)?$)|[^"\\n]*)`, "m").exec(text)?.[1];
 }
 
 /** The task of a message that waits for a plan; none of a broken one, which is a dead letter. */
