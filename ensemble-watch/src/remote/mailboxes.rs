@@ -1,6 +1,9 @@
 //! The mailboxes of this host and of the servers have the same names.
 
+use std::collections::BTreeSet;
+
 use ensemble_core::broker::Broker as _;
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
@@ -17,19 +20,17 @@ impl ServerFollower {
         }
     }
 
-    /// Every mailbox is known here too, so that files on this host can be routed to it.
+    /// Every mailbox is known here too, so that files on this host can be routed to it. Those of this host come last,
+    /// because limited credentials may add none to the servers.
     pub(super) fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
-        let here = self.spool.mailboxes()?;
-        let there = queue.all_mailboxes()?;
-        for mailbox in here.iter().filter(|name| !there.contains(name)) {
-            self.add(queue, mailbox)?;
-        }
-        for mailbox in there.iter().filter(|name| !here.contains(name)) {
+        let here = BTreeSet::from_iter(self.spool.mailboxes()?);
+        let there = BTreeSet::from_iter(queue.all_mailboxes()?);
+        let known = visit_all_mailboxes(&there - &here, |mailbox| {
             match self.spool.add_mailbox(mailbox, &queue.settings(mailbox)?) {
-                Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                Err(error) => return Err(error),
+                Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
+                Err(error) => Err(error),
             }
-        }
-        Ok(())
+        });
+        visit_all_mailboxes(&here - &there, |mailbox| self.add(queue, mailbox)).and(known)
     }
 }
