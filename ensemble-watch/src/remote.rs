@@ -336,7 +336,7 @@ impl ServerFollower {
 
     fn exchange_hosts(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let told = self.hosts.exchange(now, &self.project, queue);
-        self.troubles.record_trouble("agents", self.hosts.conflict());
+        self.troubles.record_trouble("agents", self.hosts.conflict.clone());
         told
     }
 

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::bed::{Bed, watch};
+use crate::conversation::member;
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, cluster_program, free_port, program};
+use crate::tmux_support::eventually;
 
 /// The port that the page names.
 const PORT: &str = "4222";
@@ -120,6 +122,9 @@ fn each_does_what_it_may(program: &Path, says_rules: bool) {
         beds[2].run("send --to worker-1 --as worker-9 --id seen -m x --until settled --wait 1s");
     assert_eq!((ran.code, ran.stdout.trim()), (1, "seen"), "{ran:?}");
     assert!(ran.stderr.contains("denied"), "{ran:?}");
+    // An agent and a mailbox that the server refuses keep the host from nothing else.
+    std::fs::create_dir_all(beds[1].mailbox("worker-7")).unwrap();
+    member(&beds[1], "worker-7");
     // The server says what it would deny, and is not asked for it.
     let _watchers = [watch(&beds[0]), watch(&beds[1])];
     beds[0].ok("send --to worker-3 -m hello");
@@ -127,6 +132,11 @@ fn each_does_what_it_may(program: &Path, says_rules: bool) {
     let log = std::fs::read_to_string(log_of(home.path())).unwrap();
     let denied: Vec<&str> = log.lines().filter(|line| line.contains("Violation")).collect();
     assert!(denied.is_empty() || !says_rules, "{denied:#?}");
+    let report = beds[0].project().join(".ensemble/servers/hosts/b.json");
+    eventually("the hub hears of the agents of the host", || {
+        std::fs::read_to_string(&report).is_ok_and(|text| text.contains("worker-7"))
+    });
+    eventually("the host knows the mailboxes", || beds[1].mailbox("worker-1").is_dir());
 }
 
 #[test]

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | an agent starts, exits or changes its state; every 30 s | this host's report is written |
 //! | another host has published a report; every 30 s | its report is kept in `servers/hosts/` |
-//! | an agent runs here | its name is claimed; if another host has it, `status` shows that |
+//! | an agent runs here | its name is claimed; if another host has it, or the servers refuse it, `status` shows that |
 //! | an agent has exited here | its name is released |
 //! | the watcher ends | the report says so |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -38,7 +38,8 @@ pub(super) struct HostExchange {
     next_report: Monotonic,
     next_pull: Monotonic,
     claimed: BTreeSet<Name>,
-    elsewhere: BTreeMap<Name, Name>,
+    /// Why this host does not have the name of one of its agents.
+    pub(super) conflict: Option<String>,
 }
 
 impl HostExchange {
@@ -51,7 +52,7 @@ impl HostExchange {
             next_report: now,
             next_pull: now,
             claimed: BTreeSet::new(),
-            elsewhere: BTreeMap::new(),
+            conflict: None,
         })
     }
 
@@ -84,12 +85,6 @@ impl HostExchange {
         Ok(())
     }
 
-    /// An agent of this host whose name another host has.
-    pub(super) fn conflict(&self) -> Option<String> {
-        let (agent, host) = self.elsewhere.iter().next()?;
-        Some(format!("host {host} has an agent {agent}, too: shut one of them down"))
-    }
-
     /// The watcher is stopping, so the agents of this host are no longer observed.
     pub(super) fn farewell(&mut self, project: &Project, queue: &NatsTransport) {
         // A host that cannot say so is silent soon.
@@ -100,23 +95,28 @@ impl HostExchange {
         });
     }
 
-    /// Holds the names of the agents that are here, and gives the others back.
+    /// Holds the names of the agents that are here, and gives the others back. A name that the servers refuse does not
+    /// keep the others from being reported.
     fn claim(&mut self, report: &HostReport, queue: &NatsTransport) -> Result<()> {
         let here: BTreeSet<Name> = report.agents.iter().map(|agent| agent.name.clone()).collect();
         for agent in self.claimed.difference(&here) {
             queue.release_member(agent, &self.host)?;
         }
         self.claimed.retain(|agent| here.contains(agent));
-        self.elsewhere.retain(|agent, _| here.contains(agent));
-        let unclaimed: Vec<Name> = here.difference(&self.claimed).cloned().collect();
-        for agent in unclaimed {
-            match queue.claim_member(&agent, &self.host)? {
-                None => {
-                    self.elsewhere.remove(&agent);
-                    self.claimed.insert(agent);
+        self.conflict = None;
+        for agent in here.difference(&self.claimed.clone()) {
+            let why = match queue.claim_member(agent, &self.host) {
+                Ok(None) => {
+                    self.claimed.insert(agent.clone());
+                    continue;
                 }
-                Some(host) => drop(self.elsewhere.insert(agent, host)),
-            }
+                Ok(Some(host)) => {
+                    format!("host {host} has an agent {agent}, too: shut one of them down")
+                }
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => format!("the name {agent} is not taken: {error}"),
+            };
+            self.conflict.get_or_insert(why);
         }
         Ok(())
     }
