@@ -119,8 +119,7 @@ fn server_that_denies(home: &Path, permissions: &str) -> Server {
 #[test]
 fn what_is_denied_is_refused_at_once_and_named() {
     let home = tempfile::tempdir().unwrap();
-    let publish_few =
-        r#"{publish: {allow: [">"], deny: ["ens.team.q.secret.>", "ens.team.in.>"]}}"#;
+    let publish_few = r#"{publish: {allow: [">"], deny: ["ens.team.q.secret.>", "ens.team.in.>", "enslog.team.b"]}}"#;
     let server = server_that_denies(home.path(), publish_few);
     let url = |user: &str| format!("nats://{user}@127.0.0.1:{}", server.port);
     let options = |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
@@ -133,6 +132,9 @@ fn what_is_denied_is_refused_at_once_and_named() {
     assert!(!error.is_transient(), "waiting does not help: {error}");
     let said = error.to_string();
     assert!(said.contains("denied") && said.contains("ens.team.in."), "{said}");
+    let error = few.ship_log(&name("b"), &["{}".to_owned()]).unwrap_err();
+    let said = error.to_string();
+    assert!(!error.is_transient() && said.contains("enslog.team.b"), "{said}");
     few.publish(&message("other mail goes on")).unwrap();
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::stream::{Config, StorageType};
 use bytes::Bytes;
 
@@ -47,10 +48,19 @@ impl NatsTransport {
             let (wire, subject, payload) =
                 (self.wire.clone(), subject.clone(), Bytes::from(line.clone()));
             self.call("ship the event log", async move {
-                let failed = |error: String| wire.unreachable("ship the event log", error);
-                let sent = wire.context.publish_with_headers(subject, headers, payload).await;
-                let stored = sent.map_err(|error| failed(error.to_string()))?.await;
-                stored.map(drop).map_err(|error| failed(error.to_string()))
+                let named = format!("{subject}\"");
+                let sent = async {
+                    wire.context.publish_with_headers(subject, headers, payload).await?.await
+                };
+                let stored = wire.denials.or(&named, sent).await;
+                let stored = stored.map_err(|denied| wire.refused("ship the event log", denied))?;
+                stored.map(drop).map_err(|error| match error.kind() {
+                    // The servers answer, and do not store it, for example because they are full.
+                    PublishErrorKind::Other | PublishErrorKind::MaxPayloadExceeded => {
+                        wire.refused("ship the event log", error)
+                    }
+                    _ => wire.unreachable("ship the event log", error),
+                })
             })?;
         }
         Ok(())
