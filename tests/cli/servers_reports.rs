@@ -62,26 +62,48 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
     watched.ok("settle pooled --as w1 --mailbox coders");
 }
 
-#[test]
-fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
-    let (server, bed) = one_host();
-    set_patience(&bed, 1);
-    hold_of_pool(&bed);
-    let _watcher = watch(&bed);
-    server.kill();
+/// Drops the report of the task `t`.
+fn drop_report(bed: &Bed) {
     let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
     bed.write_file("queue/tmp/file", report);
     let landed = bed.project().join("queue/reports/t-completed.yaml");
     std::fs::rename(bed.project().join("queue/tmp/file"), landed).unwrap();
-    let noticed = || {
-        let status = std::fs::read_to_string(bed.project().join(".ensemble/watch.json"));
-        status.is_ok_and(|status| status.contains("\"connected\":false"))
-    };
-    eventually("the watcher notices that the server is away", noticed);
-    server.run();
-    server.answers();
-    eventually("the watcher settles it", || {
-        let inbox = bed.run("inbox coders --json");
-        inbox.code == 0 && inbox.stdout.is_empty()
-    });
+}
+
+fn sees_server(bed: &Bed, is_connected: bool) -> bool {
+    let status = std::fs::read_to_string(bed.project().join(".ensemble/watch.json"));
+    status.is_ok_and(|status| status.contains(&format!("\"connected\":{is_connected}")))
+}
+
+#[test]
+fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
+    // Whether the watcher ends before that.
+    for is_restarted in [false, true] {
+        let (server, bed) = one_host();
+        set_patience(&bed, 1);
+        hold_of_pool(&bed);
+        let mut watcher = Some(watch(&bed));
+        eventually("the watcher has reached the server", || sees_server(&bed, true));
+        server.kill();
+        if !is_restarted {
+            drop_report(&bed);
+        }
+        eventually("the watcher notices that the server is away", || sees_server(&bed, false));
+        if is_restarted {
+            drop_report(&bed);
+            eventually("its message is stored here", || {
+                let stored = std::fs::read_dir(bed.mailbox("dispatch/new"));
+                stored.is_ok_and(|mut stored| stored.next().is_some())
+            });
+            drop(watcher.take());
+            watcher = Some(watch(&bed));
+        }
+        server.run();
+        server.answers();
+        eventually("the watcher settles it", || {
+            let inbox = bed.run("inbox coders --json");
+            inbox.code == 0 && inbox.stdout.is_empty()
+        });
+        drop(watcher);
+    }
 }

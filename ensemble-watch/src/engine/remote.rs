@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::workload::Workload;
 use ensemble_team::holdings::{HeldAs, Holding};
@@ -89,19 +89,17 @@ impl ServerSight {
         Some(holds.map(|(agent, _)| agent.clone()).collect())
     }
 
-    /// Tells the thread that follows the servers whether an agent is parked.
-    pub(super) fn note_parked(&self, agent: &Name, is_parked: bool) {
-        self.share_observation(|sight| match is_parked {
-            true => drop(sight.parked.insert(agent.clone())),
-            false => drop(sight.parked.remove(agent)),
-        });
-    }
-
-    /// Tells the thread that follows the servers which members are gone.
-    pub(super) fn note_absent<'m>(&self, gone: impl Iterator<Item = (&'m Name, &'m str)>) {
-        self.share_observation(|sight| {
-            sight.absent = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
-        });
+    /// Refuses to hand over what a later watcher would not do again.
+    ///
+    /// # Errors
+    /// The servers are away, and this watcher may end before they are back.
+    pub(super) fn require_servers(&self) -> Result<()> {
+        if self.0.as_ref().is_none_or(|team| team.condition["connected"] == true) {
+            return Ok(());
+        }
+        let (server, detail) =
+            ("the team's servers".to_owned(), "there is no connection".to_owned());
+        Err(Error::Server { operation: "begin or end a task", server, detail, unreachable: true })
     }
 
     /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.

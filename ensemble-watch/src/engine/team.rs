@@ -115,7 +115,10 @@ impl EngineTeam {
         if look.is_kept {
             rate_limit_hold::extend(&held, spool);
         }
-        mail.remote.note_parked(agent, look.is_kept);
+        mail.remote.share_observation(|sight| match look.is_kept {
+            true => drop(sight.parked.insert(agent.clone())),
+            false => drop(sight.parked.remove(agent)),
+        });
         if look.is_tried {
             mail.notifier.probe(agent, count);
         }

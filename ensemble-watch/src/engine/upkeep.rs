@@ -164,7 +164,10 @@ impl Engine {
         for (agent, why) in self.team.members.gone() {
             self.requests.absent(now, agent, why);
         }
-        self.mail.remote.note_absent(self.team.members.gone());
+        self.mail.remote.share_observation(|sight| {
+            let gone = self.team.members.gone();
+            sight.absent = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
+        });
         self.requests.drive(now, &*self.context.spool, &*self.context.recorder);
         let changed = self.upkeep.drive(now, &self.context);
         self.status.changed_if(changed);

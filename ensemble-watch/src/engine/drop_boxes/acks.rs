@@ -33,6 +33,9 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
+            if let Err(error) = mail.remote.require_servers() {
+                return self.wait(now, &file.box_name, &file.file, &error, context);
+            }
             let ack = AckFile { task: task.to_owned(), file, since: now, is_recorded: false };
             mail.remote.share_observation(|sight| sight.acks.push(ack));
             return self.enter_ack(entry);

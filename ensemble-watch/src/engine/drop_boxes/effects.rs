@@ -95,6 +95,7 @@ impl DropBoxes {
         mail: &EngineMail,
     ) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
+        mail.remote.require_servers()?;
         mail.remote.share_observation(|sight| sight.unsigned.push(task.clone()));
         let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
         match routing::settle_acked(&lease, &*context.spool) {
