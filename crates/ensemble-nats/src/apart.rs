@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 
 use super::consumer::PullConsumer;
 use super::denials::is_denial;
-use super::record::MessageStage;
+use super::sweep::settled_before;
 use super::versions::NOTHING;
 use super::{NatsTransport, PutOutcome, StoredVersion, lock};
 use ensemble_core::Result;
@@ -47,15 +47,7 @@ impl NatsTransport {
             let before =
                 u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_sub(millis(STAY));
             let watch = self.recent(&mailbox)?;
-            let settled: Vec<(MessageId, u64)> = watch
-                .index()
-                .entries()
-                .filter(|(_, entry)| {
-                    entry.record.place == MessageStage::Settled && entry.at < before
-                })
-                .map(|(id, entry)| (id.clone(), entry.seq))
-                .collect();
-            for (id, seq) in settled {
+            for (id, seq) in settled_before(&watch, before) {
                 if began.elapsed() >= PASS_MAX {
                     return Ok(moved);
                 }

@@ -27,7 +27,7 @@ impl NatsTransport {
             let now = u64::try_from(self.now().unix_millis()).unwrap_or(0);
             let Some(oldest_kept) = now.checked_sub(keep) else { continue };
             let watch = self.recent(&mailbox)?;
-            for (id, seq) in settled_before(&watch, oldest_kept) {
+            for (id, seq) in settled_before(&watch, oldest_kept).into_iter().take(REMOVALS_MAX) {
                 removed += u64::from(self.remove(&mailbox, &id, seq)?);
             }
             removed += self.sweep_apart(&mailbox, oldest_kept)?;
@@ -52,12 +52,11 @@ impl NatsTransport {
     }
 }
 
-fn settled_before(watch: &MailboxWatch, oldest_kept: u64) -> Vec<(MessageId, u64)> {
+pub(super) fn settled_before(watch: &MailboxWatch, oldest_kept: u64) -> Vec<(MessageId, u64)> {
     watch
         .index()
         .entries()
         .filter(|(_, entry)| entry.record.place == MessageStage::Settled && entry.at < oldest_kept)
         .map(|(id, entry)| (id.clone(), entry.seq))
-        .take(REMOVALS_MAX)
         .collect()
 }
