@@ -10,6 +10,7 @@ use crate::bed::{Bed, Running, ran};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{PATIENCE, Server, fresh_team};
 use crate::servers::bed_on;
+use crate::tmux_support::eventually;
 
 /// Between two looks at what a watcher does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -115,26 +116,42 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
 #[test]
 fn a_worker_on_another_host_takes_its_assignment() {
     let server = Server::start();
-    let (near, far) = hosts(&server, &["w1"]);
-    near.add_config("readiness: {wait: 60, retry: 1}\nladder: {phase: 60, ceiling: 0}\n");
-    near.write_file("task.md", "count the lines\n");
-    let assigning =
-        near.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
-    // It is asked where it is assigned from, and answers there.
-    let asked = near.project().join(".ensemble/ready/w1.ping");
-    let start = Instant::now();
-    while !asked.exists() {
-        assert!(start.elapsed() < PATIENCE, "no agent asks");
-        std::thread::sleep(LOOK_INTERVAL);
+    for is_buried in [false, true] {
+        let (near, far) = hosts(&server, &["w1"]);
+        near.add_config("readiness: {wait: 60, retry: 1}\nladder: {phase: 60, ceiling: 0}\n");
+        near.write_file("task.md", "count the lines\n");
+        let assigning =
+            near.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
+        // It is asked where it is assigned from, and answers there.
+        let asked = near.project().join(".ensemble/ready/w1.ping");
+        let start = Instant::now();
+        while !asked.exists() {
+            assert!(start.elapsed() < PATIENCE, "no agent asks");
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        near.write_file(".ensemble/ready/w1@1.pong", "");
+        let taken = far.object("recv --as w1 --wait 60s");
+        assert_eq!((&taken["id"], &taken["task_id"]), (&json!("t1.1"), &json!("t1")));
+        assert_eq!(taken["body"], "count the lines\n");
+        if is_buried {
+            let begun = || near.run("log --type task_start --json").stdout;
+            eventually("who assigns it sees that it is acked", || !begun().is_empty());
+            let letter = json!({ "id": "t1.1", "reason": "not for us" });
+            Mcp::of(&far, "w1").object("dead_letter", &letter);
+            assert_ne!(ran(assigning.wait_with_output().unwrap()).code, 0);
+            let failed = [&near, &far]
+                .map(|bed| bed.run("log --type task_failed --json").stdout.lines().count());
+            assert_eq!(failed, [0, 1], "who has buried it records it");
+            continue;
+        }
+        far.ok("settle --as w1 t1.1");
+        let done = ran(assigning.wait_with_output().unwrap());
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(
+            (done.code, &told["id"], &told["state"]),
+            (0, &json!("t1.1"), &json!("settled"))
+        );
     }
-    near.write_file(".ensemble/ready/w1@1.pong", "");
-    let taken = far.object("recv --as w1 --wait 60s");
-    assert_eq!((&taken["id"], &taken["task_id"]), (&json!("t1.1"), &json!("t1")));
-    assert_eq!(taken["body"], "count the lines\n");
-    far.ok("settle --as w1 t1.1");
-    let done = ran(assigning.wait_with_output().unwrap());
-    let told: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!((done.code, &told["id"], &told["state"]), (0, &json!("t1.1"), &json!("settled")));
 }
 
 #[test]

@@ -219,14 +219,8 @@ impl Arguments {
                 self.print(context, "acked", delivered)?;
                 Err(self.late("acked"))
             }
-            Err(failure) => {
-                // In a directory, the process that moved the message to `dead/` records it.
-                let known = queue.peek(&delivered.mailbox, &delivered.message);
-                if let (Ok(envelope), None) = (known, queue.directory()) {
-                    ends.died(&envelope, &delivered.worker, &failure.text(), recorder)?;
-                }
-                Err(failure)
-            }
+            // The process that made the message a dead letter has recorded it.
+            Err(failure) => Err(failure),
         }
     }
 

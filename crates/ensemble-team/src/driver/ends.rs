@@ -130,43 +130,19 @@ impl TaskEnds {
         holder: &Name,
         recorder: &dyn Recorder,
     ) -> Result<bool> {
-        let data = json!({ "by": "settle", "worker_id": holder });
-        self.message(envelope, holder, data, Status::Success, recorder)
-    }
-
-    /// Records a dead letter on servers, where no spool does that.
-    pub fn died(
-        &self,
-        envelope: &Envelope,
-        holder: &Name,
-        reason: &str,
-        recorder: &dyn Recorder,
-    ) -> Result<bool> {
-        let data = json!({ "by": "dead_letter", "worker_id": holder, "reason": reason });
-        self.message(envelope, holder, data, Status::Failed, recorder)
-    }
-
-    fn message(
-        &self,
-        envelope: &Envelope,
-        holder: &Name,
-        mut data: Value,
-        status: Status,
-        recorder: &dyn Recorder,
-    ) -> Result<bool> {
         let Some(task) = envelope.handed_over_task() else { return Ok(false) };
         let id = envelope.id.to_string();
         self.change(task, |ended| {
             if ended.messages.contains(&id) {
                 return Ok(None);
             }
-            let mut outcome = TaskReport::new(task, status);
+            let mut outcome = TaskReport::new(task, Status::Success);
             if let Some((report, digest)) = self.unread_report(envelope, task, ended)? {
                 outcome.status = report.status;
                 ended.report = Some(digest);
             }
-            data["id"] = id.as_str().into();
-            data["attempt"] = json!(envelope.attempt);
+            let attempt = envelope.attempt;
+            let data = json!({ "by": "settle", "worker_id": holder, "id": id, "attempt": attempt });
             record(recorder, Some(holder.as_str()), &outcome, data);
             ended.status = Some(outcome.status.as_str().to_owned());
             ended.cycles = self.reviews.get(task)?.cycles;
