@@ -198,7 +198,6 @@ impl Arguments {
         );
         let reached = tracker.wait(Receipt::Settled, deadline);
         drop(line);
-        let ends = context.project()?.task_ends();
         match reached {
             Ok(Receipt::Settled) => {
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
@@ -211,7 +210,10 @@ impl Arguments {
                         let hint = "look at what it has done, and assign the task again if need be";
                         return Err(Failure::refused(text).with_hint(hint));
                     }
-                    ends.settled(&envelope, &delivered.worker, recorder)?;
+                    // On servers, the host on which it was settled has the report, and records it.
+                    if queue.directory().is_some() {
+                        context.project()?.task_ends().settled(&envelope, worker, recorder)?;
+                    }
                 }
                 self.print(context, "settled", delivered)
             }
