@@ -165,8 +165,16 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     assert_eq!(late.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&late.stderr).contains("does not hold it"), "{late:?}");
     assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
+    bed.ok("agent register --role coder --as coder-2");
+    let other = bed.fails(1, "task block t1 --reason mine --question why? --as coder-2");
+    assert!(other.contains("`coder-1` (epoch"), "{other}");
     assert!(block(epoch).status.success());
     let state = bed.board();
     let line = state.tasks[0].history.last().unwrap();
     assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
+    // Its planner decides, and not the coder.
+    let own = bed.fails(1, "task unblock t1 --as coder-1");
+    assert!(own.contains("`coder-1` is not a planner"), "{own}");
+    bed.ok("agent register --role planner --as planner-1");
+    assert_eq!(bed.ok("task unblock t1 --as planner-1"), "t1 UNCLAIMED\n");
 }

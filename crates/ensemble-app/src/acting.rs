@@ -11,8 +11,6 @@ use crate::failure::{Failure, Outcome};
 
 /// The number of the claim or the review that an agent was given.
 pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
-/// The variable with the task that an agent was started for.
-const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 /// The number of an agent's registration.
 const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 
@@ -49,16 +47,29 @@ pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
     }
 }
 
-/// The agent that was started for this task, with the claim epoch it was given. `None` if it was
-/// started for another task, or by a person.
-pub fn holder_itself(app: &App, id: &Name) -> Outcome<Option<TaskHolder>> {
-    let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
-    match given_number()? {
-        Some(epoch) if task == id.as_str() => {
-            Ok(Some(TaskHolder { by: app.agent_required()?, epoch }))
-        }
-        _ => Ok(None),
+/// The agent in whose name a task is blocked: its holder, under the number that it was given or that on the board.
+/// `None` for a planner or a person, who may block any task.
+pub fn blocker(app: &App, state: &State, id: &Name) -> Outcome<Option<TaskHolder>> {
+    match (given_number()?, check_planner(app, state)) {
+        (None, Ok(())) => Ok(None),
+        (given, _) => holder(app, state, id, given).map(Some),
     }
+}
+
+/// Refuses a planner's decision to an agent of the blackboard that is not a planner, or was replaced.
+pub fn check_planner(app: &App, state: &State) -> Outcome {
+    let known = app.agent()?.filter(|name| state.agents.contains_key(name));
+    if known.is_none() && number(AGENT_EPOCH_VARIABLE)?.is_none() {
+        return Ok(());
+    }
+    let agent = registered(app, state)?;
+    let entry = state.agents.get(&agent.by);
+    check_number(&agent, entry.and_then(|entry| entry.epoch))?;
+    if entry.and_then(|entry| entry.role.as_deref()) == Some("planner") {
+        return Ok(());
+    }
+    let text = format!("`{}` is not a planner: it decides only about its own work", agent.by);
+    Err(Failure::refused(text).with_hint("a planner or a person can do it"))
 }
 
 /// The agent that runs this command, with its registration.

@@ -1,6 +1,6 @@
 //! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
-use ensemble_app::acting::holder_itself;
+use ensemble_app::acting::{blocker, check_planner};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{change_task, describe_task, missing_file};
@@ -207,9 +207,9 @@ fn happened(line: &Value) -> String {
 
 /// Block a task, as its holder or its planner
 ///
-/// The task's own agent ($ENSEMBLE_TASK_ID) blocks it under the epoch of its claim
-/// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim has ended. Any other caller acts as its
-/// planner: the agent that worked on it is fenced off, and its later writes are refused.
+/// The task's own agent blocks it under the epoch of its claim ($ENSEMBLE_TASK_EPOCH), and is refused
+/// if that claim has ended. A planner or a person blocks any task: the agent that worked on it is
+/// fenced off, and its later writes are refused.
 #[derive(Debug, clap::Args)]
 struct BlockTask {
     /// Id of the task
@@ -224,7 +224,7 @@ struct BlockTask {
 
 impl BlockTask {
     fn run(self, context: &Context) -> Outcome {
-        let holder = holder_itself(context, &self.id)?;
+        let holder = blocker(context, &context.board()?.read()?, &self.id)?;
         change(context, &self.id, |board| {
             board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
         })
@@ -248,7 +248,7 @@ struct SupersedeTask {
 
 impl SupersedeTask {
     fn run(self, context: &Context) -> Outcome {
-        change(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
+        decide(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
     }
 }
 
@@ -260,6 +260,16 @@ fn change(
 ) -> Outcome {
     let changed = change_task(context, id, change)?;
     context.out.print_answer(&changed.to_json(), format!("{id} {}", changed.task().status.as_str()))
+}
+
+/// As [`change`], for a planner's decision about a task of any agent.
+fn decide(
+    context: &Context,
+    id: &Name,
+    change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
+) -> Outcome {
+    check_planner(context, &context.board()?.read()?)?;
+    self::change(context, id, change)
 }
 
 /// A status by the seed's name, in any case.

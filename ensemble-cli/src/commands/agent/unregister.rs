@@ -1,5 +1,6 @@
 //! `ensemble agent unregister`: takes an entry off the blackboard.
 
+use ensemble_app::acting::check_planner;
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
@@ -60,15 +61,9 @@ impl UnregisterAgent {
 
     /// An agent may take itself off, and a planner others.
     fn check_asker(&self, context: &Context, state: &State) -> Outcome {
-        let Some(asker) = context.agent()?.filter(|asker| *asker != self.name) else {
-            return Ok(());
-        };
-        match state.agents.get(&asker).map(|entry| entry.role.as_deref()) {
-            None | Some(Some("planner")) => Ok(()),
-            Some(_) => {
-                let text = format!("`{asker}` may unregister only itself");
-                Err(Failure::refused(text).with_hint("a planner or a person can do it"))
-            }
+        match context.agent()? {
+            Some(asker) if asker == self.name => Ok(()),
+            _ => check_planner(context, state),
         }
     }
 
