@@ -121,6 +121,8 @@ fn a_queue_by_hand() {
     assert!(late.stderr.contains("handed out again since"), "{late:?}");
     submit(&bed, 2, "Devon", "\"status\": \"success\"");
     assert_eq!(bed.json("step list")[0]["done"], 2);
+    // An agent of the queue cannot skip the review of what it has done.
+    assert!(bed.fails(1, "step skip 0-4-1 3 --as Devon").contains("Devon works on this task"));
     bed.ok("step skip 0-4-1 3");
     assert!(bed.fails(3, "step next --as Tara").contains("no step is left to do"));
     let steps = bed.ok("step list 0-4-1");

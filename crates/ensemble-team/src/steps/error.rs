@@ -21,6 +21,10 @@ pub enum StepError {
         "{key} was not changed: you are {by}, but `agent` is {agent}: report only your own steps"
     )]
     OtherAgent { key: StepKey, by: Name, agent: Name },
+    #[error(
+        "{key} was not changed: {by} works on this task: its orchestrator or a person may do that"
+    )]
+    OwnQueue { key: StepKey, by: Name },
     #[error("{key} was not changed: {parts} parts: name at least two")]
     TooFewParts { key: StepKey, parts: usize },
     #[error(
@@ -62,6 +66,7 @@ impl StepError {
             self,
             Self::Refused { .. }
                 | Self::OtherAgent { .. }
+                | Self::OwnQueue { .. }
                 | Self::TooFewParts { .. }
                 | Self::OtherPlan { .. }
         )

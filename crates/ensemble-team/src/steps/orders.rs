@@ -47,6 +47,7 @@ impl StepStore {
         let (numbers, withdrawn) = self.write("split a step in", |tx| {
             tx.lock_queue(&key.task_id)?;
             let changed = Self::apply(tx, key, Event::Split, None, &now)?;
+            self.check_order(tx, &changed, by)?;
             let withdrawn = fixes::withdraw(tx, key, &now)?;
             Ok((insert_parts(tx, &changed, parts, &now)?, withdrawn))
         })?;
@@ -89,6 +90,7 @@ impl StepStore {
             tx.lock_queue(&key.task_id)?;
             let ends_run = event == Event::Retried;
             let changed = Self::apply(tx, key, event, None, &now)?;
+            self.check_order(tx, &changed, by)?;
             if ends_run {
                 end_run(tx, key, changed.step.epoch(), "taken_away", &now)?;
             }
@@ -103,6 +105,27 @@ impl StepStore {
         let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
         self.options.recorder.record(kind, by.as_str(), data);
         self.record_withdrawn(&withdrawn, by);
+        Ok(())
+    }
+
+    /// Refuses an order to an agent that works in the queue and is not its orchestrator: it could skip the review of
+    /// what it has done.
+    fn check_order(
+        &self,
+        tx: &DbTransaction<'_>,
+        changed: &ChangedStep,
+        by: &Name,
+    ) -> Result<(), DbFailure> {
+        let (queue, key) = (&changed.queue, &changed.before.key);
+        let orchestrator = queue.orchestrator.as_ref().or(self.options.orchestrator.as_ref());
+        let works: bool = tx.value(
+            "SELECT EXISTS (SELECT 1 FROM task_steps \
+             WHERE task_id = ?1 AND (agent = ?2 OR fix_by = ?2))",
+            values![key.task_id, by.as_str()],
+        )?;
+        if works && orchestrator != Some(by) {
+            return Err(StepError::OwnQueue { key: key.clone(), by: by.clone() }.into());
+        }
         Ok(())
     }
 

@@ -150,6 +150,8 @@ fn failed_step_stops_the_queue_until_it_is_retried() {
         bed.submit(&step, "failure").unwrap();
     }
     assert!(matches!(bed.why("A"), NoStep::Paused { .. }));
+    let own = bed.store.retry(&StepKey::new("t", 1), &name("A"), "").unwrap_err().to_string();
+    assert!(own.contains("A works on this task"), "{own}");
     bed.store.retry(&StepKey::new("t", 1), &name("orion"), "").unwrap();
     let step = bed.take("A").unwrap();
     assert_eq!((step.attempt, step.epoch), (1, 3));
