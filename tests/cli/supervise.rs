@@ -84,10 +84,12 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     assert!(std::fs::read_to_string(&sign).unwrap().contains("code: 42"));
 
     // A replaced agent is refused, no matter what it reports.
-    let mut late = bed.command(&["agent", "heartbeat", "--as", "coder-1"]);
-    let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
-    assert_eq!(late.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{late:?}");
+    for verb in ["heartbeat", "verify", "unregister coder-1 --force"] {
+        let mut late = bed.command(&words(&format!("agent {verb} --as coder-1")));
+        let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
+        assert_eq!(late.status.code(), Some(1), "{verb}: {late:?}");
+        assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{verb}: {late:?}");
+    }
 
     let ran = bed.run("agent exit 42 --reason full --as coder-1");
     assert_eq!((ran.code, ran.stdout.as_str()), (42, "coder-1 ends with 42: unregistered\n"));

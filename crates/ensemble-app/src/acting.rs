@@ -62,9 +62,8 @@ pub fn check_planner(app: &App, state: &State) -> Outcome {
     if known.is_none() && number(AGENT_EPOCH_VARIABLE)?.is_none() {
         return Ok(());
     }
-    let agent = registered(app, state)?;
+    let agent = check_registered(app, state)?;
     let entry = state.agents.get(&agent.by);
-    check_number(&agent, entry.and_then(|entry| entry.epoch))?;
     if entry.and_then(|entry| entry.role.as_deref()) == Some("planner") {
         return Ok(());
     }
@@ -89,10 +88,12 @@ pub fn given_number() -> Outcome<Option<u64>> {
     number(TASK_EPOCH_VARIABLE)
 }
 
-/// Refuses an agent that was replaced: its registration has another number by now.
-pub fn check_number(agent: &TaskHolder, on_board: Option<u64>) -> Outcome {
+/// As [`registered`]. Refuses an agent that was replaced: its registration has another number by now.
+pub fn check_registered(app: &App, state: &State) -> Outcome<TaskHolder> {
+    let agent = registered(app, state)?;
+    let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
     match on_board.filter(|number| *number != agent.epoch) {
-        None => Ok(()),
+        None => Ok(agent),
         Some(number) => {
             let (by, old) = (&agent.by, agent.epoch);
             let text = format!("registration {old} of `{by}` has ended, {number} runs now");

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::App;
-use crate::acting::{check_number, given_number, registered};
+use crate::acting::{check_registered, given_number, registered};
 use crate::failure::{Failure, Outcome};
 
 /// What an agent leaves for the one that continues its task. Fields without content are left out.
@@ -119,9 +119,7 @@ pub struct LifeSign<'a> {
 pub fn give_sign(app: &App, says: LifeSign<'_>) -> Outcome<(TaskHolder, AgentSign)> {
     let board = app.board()?;
     let state = board.read()?;
-    let agent = registered(app, &state)?;
-    let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
-    check_number(&agent, on_board)?;
+    let agent = check_registered(app, &state)?;
     let say = says.long.map_or(SignContent::Alive, SignContent::Long);
     let directory = directory_of(&board);
     let mut sign = board.give_sign(&agent, &say, state.config.lease_duration())?;

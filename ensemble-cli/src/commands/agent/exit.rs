@@ -31,9 +31,7 @@ impl AnnounceExit {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let state = board.read()?;
-        let agent = acting::registered(context, &state)?;
-        let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
-        acting::check_number(&agent, on_board)?;
+        let agent = acting::check_registered(context, &state)?;
         let code: i32 = self.code.parse().unwrap_or(1);
         let directory = directory_of(&board);
         let is_supervised = seated(directory, &agent.by)?

@@ -1,6 +1,6 @@
 //! `ensemble agent unregister`: takes an entry off the blackboard.
 
-use ensemble_app::acting::check_planner;
+use ensemble_app::acting::{check_planner, check_registered};
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
@@ -62,7 +62,7 @@ impl UnregisterAgent {
     /// An agent may take itself off, and a planner others.
     fn check_asker(&self, context: &Context, state: &State) -> Outcome {
         match context.agent()? {
-            Some(asker) if asker == self.name => Ok(()),
+            Some(asker) if asker == self.name => check_registered(context, state).map(drop),
             _ => check_planner(context, state),
         }
     }

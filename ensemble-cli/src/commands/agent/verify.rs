@@ -1,5 +1,6 @@
 //! `ensemble agent verify`: phase 1 of seed 001.
 
+use ensemble_app::acting::check_registered;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
@@ -30,7 +31,10 @@ impl VerifyAgent {
         let board = context.board()?;
         let worktrees = context.worktrees(&board)?;
         match worktrees.verify(&agent, self.epoch.given()?, SystemClock.wall())? {
-            Ok(verified) => print_verified(context, &verified),
+            Ok(verified) => {
+                check_registered(context, &board.read()?)?;
+                print_verified(context, &verified)
+            }
             Err(unfit) => {
                 let exit = match unfit {
                     UnfitReason::NothingAssigned(_) => VerbExit::Nothing,
