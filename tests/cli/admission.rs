@@ -323,6 +323,18 @@ fn a_step_with_a_plan_is_handed_out_to_be_planned() {
     let plan = bed.object("request plan ensemble.yaml --to lead --task planned/1 --as bob");
     bed.ok(&format!("request answer {} --approve --as lead", plan["request_id"].as_str().unwrap()));
     assert_eq!(bed.run_with("step submit - --as bob", report).code, 0);
+    // A plan never goes to its author.
+    let alone =
+        "task_id: alone\norchestrator: bob\nsteps: [{agent: bob, goal: work, plan: true}]\n";
+    bed.write_file("alone.yaml", alone);
+    bed.ok("step add -f alone.yaml");
+    bed.ok("step next --task alone --as bob");
+    add_task(&bed, "own", "--needs-plan");
+    bed.ok("task add mine -d work --spec s.md --done-when works --needs-plan --as bob");
+    for (task, to) in [("alone/1", "operator"), ("own", "lead"), ("mine", "conductor")] {
+        let plan = bed.object(&format!("request plan ensemble.yaml --task {task} --as bob"));
+        assert_eq!(plan["to"], to, "{task}");
+    }
 }
 
 #[test]

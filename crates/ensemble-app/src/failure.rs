@@ -341,7 +341,8 @@ pub fn plan_hint(gate: &PlanGate) -> Option<String> {
 
 /// The command that submits a plan for a task, to the agent that demands it.
 pub fn plan_command(gate: &PlanGate) -> String {
-    let to = gate.waits_for.as_ref().map_or_else(String::new, |to| format!(" --to {to}"));
+    let to = gate.waits_for.as_ref().filter(|to| **to != gate.agent);
+    let to = to.map_or_else(String::new, |to| format!(" --to {to}"));
     let task = if Name::new(&gate.task_id).is_ok() { &gate.task_id } else { "TASK" };
     format!("ensemble request plan -f FILE --task {task}{to}")
 }

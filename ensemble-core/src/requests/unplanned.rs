@@ -40,10 +40,10 @@ impl UnplannedTask {
 }
 
 impl Requests<'_> {
-    /// The agent that demands a plan of `agent`, or has reviewed the last one; `None` if there is none.
+    /// The agent that demands a plan of `agent`, or has reviewed the last one; `None` if there is no other.
     pub fn reviewer(&self, task: Option<&str>, agent: &Name) -> Result<Option<Name>> {
         let gate = task.map(|task| self.gate(task, agent)).transpose()?.flatten();
-        Ok(gate.and_then(|gate| gate.waits_for))
+        Ok(gate.and_then(|gate| gate.waits_for).filter(|reviewer| reviewer != agent))
     }
 
     /// Tells the reviewer of a message that `agent` has settled at this time, while its task's gate was closed.
