@@ -53,7 +53,11 @@ fn a_task_goes_from_claim_to_merge() {
     bed.fails(2, "task verdict t1 --as reviewer-1");
     assert!(bed.fails(1, "task verdict t1 --approve --as coder-1").contains("does not hold it"));
     bed.ok("task verdict t1 --approve --as reviewer-1");
+    bed.ok("board checkpoint");
+    let stopped = bed.fails(1, "task merge --as reviewer-1");
+    assert!(stopped.contains("no agent begins anything now"), "{stopped}");
     let merged = bed.object("task merge");
+    bed.ok("resume");
     assert_eq!(merged["commit"], git(&bed.project(), "rev-parse integration"));
     assert!(bed.fails(3, "task merge").contains("no task is APPROVED"));
     assert_eq!(git(&bed.project(), "branch --show-current"), "main");

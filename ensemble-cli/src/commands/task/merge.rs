@@ -3,6 +3,7 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
+use ensemble_team::admission::TaskAct;
 use ensemble_team::board::TaskStatus;
 use ensemble_team::worktree::MergeOutcome;
 use serde_json::json;
@@ -42,8 +43,13 @@ impl MergeTask {
         if ids.is_empty() {
             return Err(Failure::nothing("no task is APPROVED"));
         }
+        let (project, agent) = (context.project()?, context.agent()?);
         let mut failed = 0;
         for id in ids {
+            // A person may merge while the team is stopped.
+            if let Some(agent) = &agent {
+                project.doorkeeper().check(TaskAct::TakeUp, id.as_str(), agent)?;
+            }
             let merged = worktrees.merge(&id)?;
             failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
             print_merged(context, &id, &merged)?;
