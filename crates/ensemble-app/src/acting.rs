@@ -49,8 +49,13 @@ pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
 
 /// The agent in whose name a task is blocked: its holder, under the number that it was given or that on the board.
 /// `None` for a planner or a person, who may block any task.
-pub fn blocker(app: &App, state: &State, id: &Name) -> Outcome<Option<TaskHolder>> {
-    match (given_number()?, check_planner(app, state)) {
+pub fn blocker(
+    app: &App,
+    state: &State,
+    id: &Name,
+    given: Option<u64>,
+) -> Outcome<Option<TaskHolder>> {
+    match (given, check_planner(app, state)) {
         (None, Ok(())) => Ok(None),
         (given, _) => holder(app, state, id, given).map(Some),
     }

@@ -1,9 +1,9 @@
 //! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
-use ensemble_app::acting::{blocker, check_planner};
+use ensemble_app::acting::{blocker, check_planner, given_number};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::tasks::{change_task, describe_task, missing_file};
+use ensemble_app::tasks::{ChangedTask, change_task, describe_task, missing_file};
 use ensemble_app::text::{one_line, printable};
 use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, LockedBoard, NewTask, TaskStatus, claimable};
@@ -224,10 +224,12 @@ struct BlockTask {
 
 impl BlockTask {
     fn run(self, context: &Context) -> Outcome {
-        let holder = blocker(context, &context.board()?.read()?, &self.id)?;
-        change(context, &self.id, |board| {
+        let state = context.board()?.read()?;
+        let holder = blocker(context, &state, &self.id, given_number()?)?;
+        let changed = change_task(context, &self.id, |board| {
             board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
-        })
+        })?;
+        print_changed(context, &changed)
     }
 }
 
@@ -248,28 +250,23 @@ struct SupersedeTask {
 
 impl SupersedeTask {
     fn run(self, context: &Context) -> Outcome {
-        decide(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
+        change(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
     }
 }
 
-/// Changes the board and prints the new status of the task.
+/// Changes the board by a planner's decision and prints the new status of the task.
 fn change(
     context: &Context,
     id: &Name,
     change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
 ) -> Outcome {
-    let changed = change_task(context, id, change)?;
-    context.out.print_answer(&changed.to_json(), format!("{id} {}", changed.task().status.as_str()))
+    check_planner(context, &context.board()?.read()?)?;
+    print_changed(context, &change_task(context, id, change)?)
 }
 
-/// As [`change`], for a planner's decision about a task of any agent.
-fn decide(
-    context: &Context,
-    id: &Name,
-    change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
-) -> Outcome {
-    check_planner(context, &context.board()?.read()?)?;
-    self::change(context, id, change)
+fn print_changed(context: &Context, changed: &ChangedTask) -> Outcome {
+    let (id, status) = (&changed.task().id, changed.task().status.as_str());
+    context.out.print_answer(&changed.to_json(), format!("{id} {status}"))
 }
 
 /// A status by the seed's name, in any case.

@@ -14,7 +14,7 @@ pub(super) struct FinalizeTask {
 
 impl FinalizeTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        super::decide(context, &self.id, |board| board.finalize(&self.id))
+        super::change(context, &self.id, |board| board.finalize(&self.id))
     }
 }
 
@@ -27,7 +27,7 @@ pub(super) struct UnblockTask {
 
 impl UnblockTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        super::decide(context, &self.id, |board| board.unblock(&self.id))
+        super::change(context, &self.id, |board| board.unblock(&self.id))
     }
 }
 
@@ -43,6 +43,6 @@ pub(super) struct AbandonTask {
 
 impl AbandonTask {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        super::decide(context, &self.id, |board| board.abandon(&self.id, &self.reason))
+        super::change(context, &self.id, |board| board.abandon(&self.id, &self.reason))
     }
 }

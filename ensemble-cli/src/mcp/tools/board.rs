@@ -2,10 +2,10 @@
 //!
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
-use ensemble_app::acting::{duty as duty_of, given_number, holder};
+use ensemble_app::acting::{blocker, duty as duty_of, given_number};
 pub(super) use ensemble_app::board_agents::HandoffNotes;
 use ensemble_app::board_agents::hand_over;
-use ensemble_app::tasks::{judge_task, submit_task, take_task};
+use ensemble_app::tasks::{change_task, judge_task, submit_task, take_task};
 use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, released_claim};
 use ensemble_team::holdings::{Holding, on_board};
@@ -108,17 +108,10 @@ pub(super) fn block(desk: &ToolContext, block: BlockParams) -> ToolAnswer {
     let given = desk.number_of(&task)?;
     {
         let app = desk.app();
-        let board = app.board()?;
-        let mut locked = board.lock()?;
-        let entry = locked.state().agents.get(&desk.agent);
-        let is_planner = entry.and_then(|entry| entry.role.as_deref()) == Some("planner");
-        // A planner blocks any task, an agent its own under its number.
-        let holder = match is_planner {
-            true => None,
-            false => Some(holder(&app, locked.state(), &task, given)?),
-        };
-        locked.block(&task, holder.as_ref(), &block.reason, &block.questions)?;
-        locked.commit()?;
+        let holder = blocker(&app, &app.board()?.read()?, &task, given)?;
+        change_task(&app, &task, |board| {
+            board.block(&task, holder.as_ref(), &block.reason, &block.questions)
+        })?;
     }
     let mut object = status_of(desk, &task)?;
     object["message"] = json!("A planner is called. You may claim another task.");
