@@ -366,12 +366,18 @@ fn a_team_without_a_blackboard_can_be_paused() {
 }
 
 #[test]
-fn a_cancelled_plan_does_not_fulfil_a_demand() {
+fn a_cancelled_plan_and_another_question_do_not_fulfil_a_demand() {
     let bed = project(&TAKE_UP);
     add_task(&bed, "late", "--needs-plan");
+    claim(&bed, "late");
+    let asked = bed.object("request ask permission lead may-I --task late --as bob");
+    bed.ok(&format!(
+        "request answer {} --approve --as lead",
+        asked["request_id"].as_str().unwrap()
+    ));
+    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
     let plan = bed.object("request plan ensemble.yaml --to lead --task late --as bob");
     bed.ok(&format!("request cancel {} --as bob", plan["request_id"].as_str().unwrap()));
-    claim(&bed, "late");
     assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
 }
 

@@ -10,7 +10,7 @@ use crate::broker::UnreadMail;
 use crate::env::PublishOutcome;
 use crate::event_log::types;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
-use crate::proto::request::{AtExpiry, DecisionRefusal, RequestKind};
+use crate::proto::request::{AtExpiry, DecisionRefusal, PLAN_APPROVAL, RequestKind};
 use crate::{Error, Result, sys};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
@@ -156,6 +156,11 @@ impl Requests<'_> {
         let Some(task) = asked.task_id.clone() else { return Ok(None) };
         for _ in 0..GATES_TRIED_MAX {
             let gate = self.gate(&task, &asked.from)?;
+            // The answer to another question is not the plan that is demanded.
+            let lacks_plan = gate.as_ref().is_some_and(|gate| gate.demanded && gate.needs_plan());
+            if lacks_plan && asked.kind.as_str() != PLAN_APPROVAL {
+                return Ok(None);
+            }
             if let Some(same) = self.before(lock, asked, gate.as_ref())? {
                 return Ok(Some(same));
             }
