@@ -49,7 +49,7 @@ pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
 
 /// The agent in whose name a task is blocked: its holder, under the number that it was given or that on the board.
 /// `None` for a planner or a person, who may block any task.
-pub fn blocker(
+pub fn find_blocker(
     app: &App,
     state: &State,
     id: &Name,

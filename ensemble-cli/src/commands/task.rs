@@ -1,6 +1,6 @@
 //! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
-use ensemble_app::acting::{blocker, check_planner, given_number};
+use ensemble_app::acting::{check_planner, find_blocker, given_number};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{ChangedTask, change_task, describe_task, missing_file};
@@ -225,7 +225,7 @@ struct BlockTask {
 impl BlockTask {
     fn run(self, context: &Context) -> Outcome {
         let state = context.board()?.read()?;
-        let holder = blocker(context, &state, &self.id, given_number()?)?;
+        let holder = find_blocker(context, &state, &self.id, given_number()?)?;
         let changed = change_task(context, &self.id, |board| {
             board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
         })?;

@@ -2,7 +2,7 @@
 //!
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
-use ensemble_app::acting::{blocker, duty as duty_of, given_number};
+use ensemble_app::acting::{duty as duty_of, find_blocker, given_number};
 pub(super) use ensemble_app::board_agents::HandoffNotes;
 use ensemble_app::board_agents::hand_over;
 use ensemble_app::tasks::{change_task, judge_task, submit_task, take_task};
@@ -108,7 +108,7 @@ pub(super) fn block(desk: &ToolContext, block: BlockParams) -> ToolAnswer {
     let given = desk.number_of(&task)?;
     {
         let app = desk.app();
-        let holder = blocker(&app, &app.board()?.read()?, &task, given)?;
+        let holder = find_blocker(&app, &app.board()?.read()?, &task, given)?;
         change_task(&app, &task, |board| {
             board.block(&task, holder.as_ref(), &block.reason, &block.questions)
         })?;
