@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ensemble_core::broker::TaskEnd;
+use ensemble_core::broker::{Broker, TaskEnd};
 use ensemble_core::document::{read_json, write_json};
 use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
 use ensemble_core::event_log::types;
@@ -46,10 +46,25 @@ impl AckedTasks {
         self.write();
     }
 
-    fn remove(&mut self, task: &str) -> Option<Lease> {
-        let lease = self.leases.remove(task)?;
-        self.write();
-        Some(lease)
+    fn remove(&mut self, task: &str) {
+        if self.leases.remove(task).is_some() {
+            self.write();
+        }
+    }
+
+    /// Settles what was received for a task.
+    ///
+    /// # Errors
+    /// It may be tried again, and the lease is still known.
+    fn settle(&mut self, task: &str, queue: &dyn Broker) -> Result<()> {
+        let Some(lease) = self.leases.get(task) else { return Ok(()) };
+        match routing::settle_acked(lease, queue) {
+            Err(error) if error.is_transient() => return Err(error),
+            Ok(_) | Err(Error::LeaseLost { .. }) => {}
+            Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+        }
+        self.remove(task);
+        Ok(())
     }
 
     /// A file that cannot be written costs a later watcher the leases, which then expire.
@@ -128,11 +143,12 @@ impl ServerFollower {
                 Err(error) => tracing::warn!(%error, task = %ack.task, "cannot receive its task"),
             }
         }
-        for task in self.sighted(|sight| std::mem::take(&mut sight.unsigned)) {
-            let Some(lease) = self.acked.remove(&task) else { continue };
-            match routing::settle_acked(&lease, queue) {
-                Ok(_) | Err(Error::LeaseLost { .. }) => {}
-                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+        let mut unsigned = self.sighted(|sight| std::mem::take(&mut sight.unsigned)).into_iter();
+        while let Some(task) = unsigned.next() {
+            if let Err(error) = self.acked.settle(&task, queue) {
+                let kept: Vec<String> = std::iter::once(task).chain(unsigned).collect();
+                self.sighted(|sight| drop(sight.unsigned.splice(..0, kept)));
+                return Err(error);
             }
         }
         Ok(())
@@ -154,5 +170,55 @@ impl ServerFollower {
             }
             None => self.waker.wake(LoopWake::Team(ServerNews::UnfitAck(Box::new(ack)))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ensemble_core::durable::Dir;
+    use ensemble_core::message::{Envelope, MessageId, Name};
+    use ensemble_core::spool::{Admission, Spool, SpoolOptions};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct AbsentServers(AtomicBool);
+
+    impl Admission for AbsentServers {
+        fn concerns(&self, _: &Dir, _: &Name) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn refusal(&self, _: &Dir, _: &Name, _: &Envelope) -> Result<Option<Error>> {
+            Ok(None)
+        }
+
+        fn unfinished(&self, _: &Dir, _: &MessageId) -> Result<Option<Error>> {
+            let (server, detail) = ("nats".to_owned(), "away".to_owned());
+            let away = Error::Server { operation: "settle", server, detail, unreachable: true };
+            if self.0.load(Ordering::SeqCst) { Err(away) } else { Ok(None) }
+        }
+    }
+
+    #[test]
+    fn an_acked_task_is_settled_once_the_servers_are_back() {
+        let home = tempfile::tempdir().unwrap();
+        let servers = Arc::new(AbsentServers(AtomicBool::new(true)));
+        let admission: Arc<dyn Admission> = Arc::<AbsentServers>::clone(&servers);
+        let options = SpoolOptions { admission: Some(admission), ..SpoolOptions::default() };
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let worker = Name::new("w1").unwrap();
+        spool.add_mailbox(&worker, &Default::default()).unwrap();
+        spool.publish(&Envelope::new(worker.clone(), "do it")).unwrap();
+        let lease = spool.receive(&worker, &worker).unwrap().unwrap().lease;
+        let mut acked = AckedTasks::open(&home.path().join("acked.json"));
+        acked.insert("t".to_owned(), lease);
+        assert!(acked.settle("t", &spool).unwrap_err().is_transient());
+        servers.0.store(false, Ordering::SeqCst);
+        acked.settle("t", &spool).unwrap();
+        let counts = spool.counts(&worker).unwrap();
+        assert_eq!((counts.settled, acked.leases.len()), (1, 0));
     }
 }
