@@ -309,6 +309,12 @@ impl Error {
         matches!(self, Self::Io { source, .. } if is_out_of_descriptors(source))
     }
 
+    /// Whether a mailbox is missing, or has no room for a message of this sender.
+    #[must_use]
+    pub const fn is_undeliverable(&self) -> bool {
+        matches!(self, Self::NoMailbox { .. } | Self::Full { .. } | Self::Quota { .. })
+    }
+
     /// An IO error with its operation and path.
     pub fn io(
         operation: &'static str,

@@ -13,12 +13,12 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
+use ensemble_core::Result;
 use ensemble_core::broker::{Broker, returned};
 use ensemble_core::env::Monotonic;
 use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{DeadLetter, Spool};
-use ensemble_core::{Error, Result};
 
 /// Who is notified if the sender cannot be.
 const CONDUCTOR: &str = "conductor";
@@ -101,7 +101,7 @@ fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -
         addressed.to = to;
         match queue.publish(&addressed) {
             Ok(_) => return Ok(true),
-            Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Quota { .. }) => {}
+            Err(error) if error.is_undeliverable() => {}
             Err(error) => return Err(error),
         }
     }

@@ -132,7 +132,8 @@ impl AuthorAdvice {
             .from(Name::new(ACTOR)?);
         match spool.publish(&envelope) {
             Ok(published) => Ok((published == PublishOutcome::Stored).then_some(author)),
-            Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => Ok(None),
+            Err(Error::Conflict { .. }) => Ok(None),
+            Err(error) if error.is_undeliverable() => Ok(None),
             Err(error) => Err(error),
         }
     }

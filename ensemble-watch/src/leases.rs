@@ -67,7 +67,8 @@ fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
         let mut notice = returned(mailbox, &envelope, &reason)?;
         notice.kind = Name::new(LAST_ATTEMPT_TYPE)?;
         match broker.publish(&notice) {
-            Ok(_) | Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => {}
+            Ok(_) | Err(Error::Conflict { .. }) => {}
+            Err(error) if error.is_undeliverable() => {}
             Err(error) => return Err(error),
         }
     }
@@ -79,14 +80,16 @@ mod tests {
     use std::time::Duration;
 
     use ensemble_core::message::{Envelope, MessageId};
-    use ensemble_core::spool::{Spool, SpoolOptions};
+    use ensemble_core::spool::{Quota, Spool, SpoolOptions};
 
     use super::*;
 
     #[test]
     fn a_sender_learns_of_the_last_attempt_once_and_before_it() {
         let home = tempfile::tempdir().unwrap();
-        let spool = Spool::create(&home.path().join("queue"), SpoolOptions::default()).unwrap();
+        let quota = Some(Quota { messages: 1, ..Quota::default() });
+        let options = SpoolOptions { quota, ..SpoolOptions::default() };
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let [worker, lead] = ["worker", "lead"].map(|name| Name::new(name).unwrap());
         for mailbox in [&worker, &lead] {
             spool.add_mailbox(mailbox, &Default::default()).unwrap();
@@ -112,5 +115,8 @@ mod tests {
         deliver(1);
         spool.redrive(&worker, &slow).unwrap();
         assert_eq!((deliver(3), deliver(1)), (0, 1), "it has all its attempts again");
+        deliver(1);
+        spool.publish(&Envelope::new(worker.clone(), "and this").from(lead.clone())).unwrap();
+        assert_eq!(deliver(4), 1, "there is no room for its notice, which is not an error");
     }
 }

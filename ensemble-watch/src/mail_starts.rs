@@ -149,9 +149,8 @@ fn ask_person(
     let id = MessageId::new(format!("starts-{name}-{day}"))?;
     let asked = Envelope::new(project.mailbox_of(&Name::operator()), text).with_id(id);
     match spool.publish(&asked.from(Name::new(ACTOR)?)) {
-        Ok(_) | Err(Error::NoMailbox { .. } | Error::Conflict { .. } | Error::Full { .. }) => {
-            Ok(())
-        }
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) if error.is_undeliverable() => Ok(()),
         Err(error) => Err(error),
     }
 }

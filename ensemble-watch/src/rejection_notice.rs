@@ -99,8 +99,8 @@ pub(crate) fn send(
         envelope.task_id = task;
         match spool.publish(&envelope) {
             Ok(_) | Err(Error::Conflict { .. }) => Ok(Some(recipient)),
-            // Its own note of what was refused says so; the file must not stay here.
-            Err(Error::Full { .. }) => Ok(None),
+            // The log says that it was refused; the file must not stay here.
+            Err(error) if error.is_undeliverable() => Ok(None),
             Err(error) => Err(error),
         }
     };

@@ -241,9 +241,8 @@ fn notify_agent<B: Broker + ?Sized>(
     told.task_id.clone_from(&envelope.task_id);
     told.causation_id = Some(envelope.id.to_string());
     match queue.publish(&told) {
-        Ok(_) | Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Conflict { .. }) => {
-            Ok(())
-        }
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+        Err(error) if error.is_undeliverable() => Ok(()),
         Err(error) => Err(error),
     }
 }

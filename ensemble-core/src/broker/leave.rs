@@ -101,7 +101,7 @@ fn tell_sender<B: Broker + ?Sized>(
     match queue.publish(&returned(agent, &envelope, reason)?) {
         Ok(_) => Ok(true),
         // A script has no mailbox. A sender whose mailbox is full keeps no agent from leaving.
-        Err(Error::NoMailbox { .. } | Error::Full { .. } | Error::Quota { .. }) => Ok(false),
+        Err(error) if error.is_undeliverable() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -180,7 +180,7 @@ impl Requests<'_> {
     ) -> Result<()> {
         for to in by.into_iter().chain([&asked.to]) {
             match self.publish(self.rejection(asked, to, mark, why)) {
-                Err(Error::NoMailbox { .. } | Error::Full { .. }) => {}
+                Err(error) if error.is_undeliverable() => {}
                 other => return other.map(drop),
             }
         }

@@ -178,9 +178,7 @@ impl<'a> Bridge<'a> {
         }
         match self.target.publish(&returned(&self.holder, envelope, reason)?) {
             // A sender without a mailbox, such as a script, cannot be notified.
-            Err(error) if !is_permanent(&error) && !matches!(error, Error::Full { .. }) => {
-                Err(error)
-            }
+            Err(error) if !is_permanent(&error) && !error.is_undeliverable() => Err(error),
             _ => Ok(()),
         }
     }
