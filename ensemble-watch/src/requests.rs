@@ -63,7 +63,8 @@ pub(crate) struct RequestWatch {
     kinds: Kinds,
     tracker: RequestTracker,
     due: BTreeMap<Name, Monotonic>,
-    handed_over: BTreeSet<Name>,
+    /// Each with whether its requester was notified before.
+    handed_over: BTreeSet<(Name, bool)>,
     /// Excluded from further looks.
     closed: HashSet<Name>,
     decision_handler: Option<Box<dyn DecisionHandler>>,
@@ -224,7 +225,7 @@ impl RequestWatch {
     fn forget(&mut self, id: &Name) {
         self.tracker.remove(id.as_str());
         self.due.remove(id);
-        self.handed_over.remove(id);
+        self.handed_over.retain(|(handed, _)| handed != id);
         self.closed.insert(id.clone());
     }
 
@@ -297,7 +298,7 @@ impl RequestWatch {
             self.forget(id);
         } else if entry.is_to_be_carried_out()
             && self.is_ours(&entry.request.to)?
-            && self.handed_over.insert(id.clone())
+            && self.handed_over.insert((id.clone(), entry.untold.is_none()))
         {
             recorder.record(
                 types::REQUEST_HANDED_OVER,
@@ -311,7 +312,7 @@ impl RequestWatch {
                 handler.decided(&entry);
             }
         }
-        Ok(())
+        entry.untold.map_or(Ok(()), |detail| Err(Error::Refused { detail }))
     }
 
     fn is_ours(&self, agent: &Name) -> Result<bool> {

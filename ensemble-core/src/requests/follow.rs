@@ -50,14 +50,21 @@ impl Requests<'_> {
         Ok(())
     }
 
-    /// Marks a request as closed. To be called by the process that has carried out its decision.
+    /// Marks a request as closed. To be called by the process that has carried out its decision. One whose requester
+    /// has no room for the answer stays open, and is carried out again once it has.
     ///
     /// # Errors
     /// [`DecisionRefusal::Unknown`], or the disk failed. It may be said again.
     pub fn close(&self, id: &str) -> Result<()> {
-        let _lock = self.store.lock()?;
+        let lock = self.store.lock()?;
         match self.peek(id)? {
-            Some((home, Some(decision))) => self.mark(&home, RequestFile::Closed, &decision),
+            Some((home, Some(decision))) => {
+                let is_told = home.is_told || home.is_closed;
+                if is_told || self.notify_unless_full(&lock, &home, &decision)?.is_none() {
+                    self.mark(&home, RequestFile::Closed, &decision)?;
+                }
+                Ok(())
+            }
             Some((_, None)) | None => {
                 Err(DecisionRefusal::Unknown { id: super::printable(id) }.into())
             }
@@ -80,13 +87,31 @@ impl Requests<'_> {
             if let Some(note) = &self.note {
                 note(&entry)?;
             }
-            self.notify_recipients(&lock, &home, &decision)?;
+            if let Some(untold) = self.notify_unless_full(&lock, &home, &decision)? {
+                return Ok(RequestEntry { untold: Some(untold), ..entry });
+            }
         }
         self.open_gate(&home.asked, &decision)?;
         entry.is_closed = !home.asked.kind().carries_out(&decision);
         let page = if entry.is_closed { RequestFile::Closed } else { RequestFile::Told };
         self.mark(&home, page, &decision)?;
         Ok(entry)
+    }
+
+    /// As [`Requests::notify_recipients`]. Returns why that is still to be done, if a decision may be carried out before:
+    /// its effect does not wait for room in a mailbox.
+    fn notify_unless_full(
+        &self,
+        lock: &RequestLock,
+        home: &StoredRequest,
+        decision: &Decision,
+    ) -> Result<Option<String>> {
+        match self.notify_recipients(lock, home, decision) {
+            Err(error) if error.is_undeliverable() && home.asked.kind().carries_out(decision) => {
+                Ok(Some(error.to_string()))
+            }
+            notified => notified.map(|()| None),
+        }
     }
 
     /// Notifies all recipients, the requester last: the response is the sign that all of this was done.

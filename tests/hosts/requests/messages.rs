@@ -121,9 +121,18 @@ fn a_full_mailbox_does_not_undo_a_decision_and_hears_of_it_later() {
     assert!(entry.untold.unwrap().contains("is full"));
     assert_eq!(bed.requests().get("abc").unwrap().state(), "rejected");
     assert!(bed.requests().resume("abc").is_err());
+    // One that is carried out does not wait for room.
+    bed.shutdown("def");
+    bed.requests().respond("def", &name("alice"), true, "").unwrap();
+    let entry = bed.requests().resume("def").unwrap().unwrap();
+    assert!(entry.is_to_be_carried_out() && entry.untold.is_some());
+    bed.requests().close("def").unwrap();
+    assert!(!bed.requests().get("def").unwrap().is_closed, "the answer is not sent yet");
     bed.spool().configure_mailbox(&name("lead"), &settings).unwrap();
     assert!(bed.requests().resume("abc").unwrap().unwrap().is_closed);
-    assert_eq!(bed.types("lead"), ["shutdown_response", "message"]);
+    bed.requests().close("def").unwrap();
+    assert!(bed.requests().get("def").unwrap().is_closed);
+    assert_eq!(bed.types("lead"), ["shutdown_response", "shutdown_response", "message"]);
 }
 
 /// A message as seed 004's agents send them.
