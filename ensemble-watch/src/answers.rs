@@ -22,6 +22,7 @@ use ensemble_core::message::{MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
 use serde_json::Value;
 
+use ensemble_core::Result;
 use ensemble_core::dropbox::{CompleteFile, UnfitFile};
 
 /// How many files in a row the watcher answers to one author.
@@ -92,6 +93,26 @@ impl AnswerCounts {
             if is_new && !is_about_notice { AnswerPermit::Recipients } else { AnswerPermit::None };
         (permit, found)
     }
+
+    /// Passes on how an answer was sent. One that failed does not count, because it is tried again.
+    pub(crate) fn note_sent<T>(
+        &mut self,
+        author: Option<&Name>,
+        permit: AnswerPermit,
+        sent: Result<T>,
+    ) -> Result<T> {
+        if sent.is_err()
+            && let Some(author) = author
+            && let Some(row) = self.0.get_mut(author)
+        {
+            match permit {
+                AnswerPermit::Author => row.answers -= 1,
+                AnswerPermit::Recipients => row.is_recorded = false,
+                AnswerPermit::None => {}
+            }
+        }
+        sent
+    }
 }
 
 /// Whether a delivered file is about an automatic message in its author's mailbox.
@@ -133,11 +154,19 @@ fn is_notice(id: &str, author: &Name, spool: &Spool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ensemble_core::Error;
+
     use super::*;
 
     #[test]
     fn a_row_ends_with_one_record_and_begins_anew_after_something_fine() {
         let (mut answers, author) = (AnswerCounts::default(), Name::new("worker-1").unwrap());
+        for _ in 0..=ANSWERS_MAX {
+            let (permit, _) = answers.permit(&author, false);
+            assert_eq!(permit, AnswerPermit::Author, "one that was not stored does not count");
+            let failed: Result<()> = Err(Error::NoQueue { path: "queue".into() });
+            assert!(answers.note_sent(Some(&author), permit, failed).is_err());
+        }
         for _ in 0..2 {
             for _ in 0..ANSWERS_MAX {
                 assert_eq!(answers.permit(&author, false), (AnswerPermit::Author, None));

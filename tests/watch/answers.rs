@@ -408,10 +408,17 @@ fn the_report_of_the_last_holder_settles_its_task_although_the_lease_is_over() {
 #[test]
 fn the_author_of_a_file_that_leads_nowhere_learns_what_to_call_it() {
     let bed = bed("");
+    let new = bed.in_queue("mailbox/worker-1/new");
+    let away = new.with_extension("away");
+    std::fs::rename(&new, &away).unwrap();
+    std::fs::write(&new, "").unwrap();
     let watcher = Watcher::start(&bed);
     // With a status it would be a report in spite of its name.
     let report = "task_id: t-1\nWorker-ID: 1\n";
     bed.land("reports/t-1_Complete.yml", report);
+    eventually_true(PATIENCE, "it waits", || !bed.records("file.waiting").is_empty());
+    std::fs::remove_file(&new).unwrap();
+    std::fs::rename(&away, &new).unwrap();
     let notice = |to: &'static str, about: &'static str| {
         eventually(PATIENCE, about, || {
             let found = bed.spool().unfinished(&name(to), 10).unwrap();

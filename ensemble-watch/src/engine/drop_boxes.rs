@@ -50,7 +50,8 @@ pub(super) struct DropBoxes {
     routes: Routes,
     ledger: Ledger,
     feedback: AuthorFeedback,
-    /// Files that cannot be routed, each with its error, that were recorded.
+    /// Files that cannot be routed, each with its error, that were recorded. A path alone is that of a file whose author
+    /// is still to be notified.
     recorded_waiting: HashSet<String>,
     undone: Vec<UndoneFile>,
     /// Acks that fit no task yet.
@@ -295,8 +296,9 @@ impl DropBoxes {
         }
         for (file, error) in batch.failed.drain(..) {
             self.retry(now, &file, ROUTE_RETRY);
+            let is_owed = self.recorded_waiting.remove(&file.path());
             let is_new = self.record_waiting(&file.path(), &error, context);
-            if is_new && matches!(error, Error::NoMailbox { .. }) {
+            if (is_new || is_owed) && matches!(error, Error::NoMailbox { .. }) {
                 let help = rename_help(&file.box_name, &file.file);
                 let unfit = file.into_unfit(error.to_string());
                 self.notify_of_stranded(now, &unfit, &help, context, mail);
@@ -341,13 +343,15 @@ impl DropBoxes {
         context: &EngineContext,
         mail: &mut EngineMail,
     ) {
-        if self.note_unmatched(&file, context) && &*file.box_name != ACKS {
+        let is_owed = self.recorded_waiting.remove(&file.path());
+        if (self.note_unmatched(&file, context) || is_owed) && &*file.box_name != ACKS {
             let help = rename_help(&file.box_name, &file.file);
             self.notify_of_stranded(now, &file.into_unfit(why), &help, context, mail);
         }
     }
 
-    /// Notifies the author of a file that stays where it is, because it leads to no mailbox.
+    /// Notifies the author of a file that stays where it is, because it leads to no mailbox. Returns `false` if that is
+    /// tried again.
     fn notify_of_stranded(
         &mut self,
         now: Monotonic,
@@ -355,8 +359,13 @@ impl DropBoxes {
         help: &str,
         context: &EngineContext,
         mail: &mut EngineMail,
-    ) {
-        mail.changed(self.reject(now, unfit, help, context).unwrap_or_default());
+    ) -> bool {
+        let Some(notified) = self.reject(now, unfit, help, context) else {
+            self.recorded_waiting.insert(unfit.path());
+            return false;
+        };
+        mail.changed(notified);
+        true
     }
 
     /// Notifies the author of an unfit file, or its recipients, and returns them; `None` if it is tried again.

@@ -64,11 +64,14 @@ impl AuthorFeedback {
             }
             None => AnswerPermit::Recipients,
         };
-        match permit {
-            AnswerPermit::Author => rejection_notice::send(unfit, author, remedy, routes, spool),
-            AnswerPermit::Recipients => rejection_notice::send(unfit, None, remedy, routes, spool),
+        let to = author.clone().filter(|_| permit == AnswerPermit::Author);
+        let sent = match permit {
             AnswerPermit::None => Ok(Vec::new()),
-        }
+            AnswerPermit::Author | AnswerPermit::Recipients => {
+                rejection_notice::send(unfit, to, remedy, routes, spool)
+            }
+        };
+        self.answers.note_sent(author.as_ref(), permit, sent)
     }
 
     /// Counts a delivered review, and advises the author of a delivered file. Returns the advised agent.
@@ -106,10 +109,11 @@ impl AuthorFeedback {
             let is_about_notice = answers::is_about_notice(file, author, spool);
             self.permit(author, is_about_notice, &file.path(), context)
         });
-        let advised = match permit {
-            AnswerPermit::Author => advice.send(file, spool)?,
-            AnswerPermit::Recipients | AnswerPermit::None => None,
+        let sent = match permit {
+            AnswerPermit::Author => advice.send(file, spool),
+            AnswerPermit::Recipients | AnswerPermit::None => Ok(None),
         };
+        let advised = self.answers.note_sent(advice.author.as_ref(), permit, sent)?;
         context.record(types::REPORT_VAGUE, json!({
             "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": advised,
         }));

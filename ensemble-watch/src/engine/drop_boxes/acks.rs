@@ -65,22 +65,31 @@ impl DropBoxes {
                 self.unfit_acks.insert(ack.file.path(), (ack.file.stat, since));
                 return self.retry(now, &ack.file, ROUTE_RETRY);
             }
-            self.notify_of_unfit_ack(now, ack, context, mail);
+            let path = ack.file.path();
+            if !self.notify_of_unfit_ack(now, ack, context, mail) {
+                self.unfit_acks.extend(waiting.map(|waiting| (path, waiting)));
+                return;
+            }
         }
         self.enter_ack(entry);
     }
 
-    /// Notifies the author of an ack that has waited long enough.
+    /// Notifies the author of an ack that has waited long enough. Returns `false` if that is tried again.
     pub(in crate::engine) fn notify_of_unfit_ack(
         &mut self,
         now: Monotonic,
         ack: AckFile,
         context: &EngineContext,
         mail: &mut EngineMail,
-    ) {
-        if !self.feedback.has_ended(&ack.task) {
-            self.notify_of_stranded(now, &ack.file.into_unfit(WHY.to_owned()), HELP, context, mail);
-        }
+    ) -> bool {
+        self.feedback.has_ended(&ack.task)
+            || self.notify_of_stranded(
+                now,
+                &ack.file.into_unfit(WHY.to_owned()),
+                HELP,
+                context,
+                mail,
+            )
     }
 
     fn enter_ack(&mut self, entry: LedgerEntry) {
