@@ -68,6 +68,9 @@ const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the file of a ladder that was acked stays.
 const ACKED_KEEP: Duration = Duration::from_secs(60);
 
+/// In the order of their receiving, with the content of those that have no ladder yet.
+type WaitingTasks = Vec<(MessageId, Option<Envelope>)>;
+
 /// A line that a ladder wants to be typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LadderPrompt {
@@ -224,17 +227,18 @@ impl<'a> Ladders<'a> {
     ///
     /// # Errors
     /// The mailbox or its ladders cannot be read or written; it is checked again soon, and its ladders pause until
-    /// then.
+    /// then. One message or ladder alone pauses no other.
     pub fn observe_mailbox(&mut self, mailbox: &Name) -> Result<()> {
         let looked = self.look_once(mailbox);
         match looked {
-            Ok(()) => self.unseen.remove(mailbox),
+            Ok(_) => self.unseen.remove(mailbox),
             Err(_) => self.unseen.insert(mailbox.clone()),
         };
-        looked
+        looked?.map_or(Ok(()), Err)
     }
 
-    fn look_once(&mut self, mailbox: &Name) -> Result<()> {
+    /// Returns the failure of a single message or ladder.
+    fn look_once(&mut self, mailbox: &Name) -> Result<Option<Error>> {
         let now = self.world.clock.monotonic();
         // Should this fail, it is tried again.
         self.waits.insert(mailbox.clone(), now + LOOK_INTERVAL);
@@ -242,36 +246,41 @@ impl<'a> Ladders<'a> {
             Ok(found) => found,
             Err(Error::NoMailbox { .. }) => {
                 self.forget(mailbox);
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return Err(error),
         };
         let is_waited_for = found.iter().any(|found| matches!(found.state, State::Queued { .. }));
         if !self.may_run(mailbox, is_waited_for)? {
             let interval = if is_waited_for { Some(LOOK_INTERVAL_MAX) } else { None };
-            return self.leave(mailbox, interval.map(|interval| now + interval));
+            return self.leave(mailbox, interval.map(|interval| now + interval)).map(|()| None);
         }
-        let tasks = self.tasks(mailbox, &found)?;
+        let (tasks, mut failed) = self.tasks(mailbox, &found)?;
         if !self.mailboxes.contains_key(mailbox) {
             let files = match tasks.is_empty() {
                 true if !self.has_files(mailbox)? => {
-                    self.waits.remove(mailbox);
-                    return Ok(());
+                    if failed.is_none() {
+                        self.waits.remove(mailbox);
+                    }
+                    return Ok(failed);
                 }
                 _ => match self.store.lock(mailbox)? {
                     None => {
                         self.waits.insert(mailbox.clone(), now + LOCK_INTERVAL);
-                        return Ok(());
+                        return Ok(failed);
                     }
                     Some(lock) => MailboxLadders::open(&self.store, mailbox.clone(), lock)?,
                 },
             };
             self.mailboxes.insert(mailbox.clone(), files);
         }
-        let Some(ladders) = self.mailboxes.get_mut(mailbox) else { return Ok(()) };
-        ladders.update_tasks(&self.world, &found, tasks)?;
+        let Some(ladders) = self.mailboxes.get_mut(mailbox) else { return Ok(failed) };
+        failed = failed.or(ladders.update_tasks(&self.world, &found, tasks)?);
         self.settle(mailbox, now);
-        Ok(())
+        if failed.is_some() {
+            self.waits.insert(mailbox.clone(), now + LOOK_INTERVAL);
+        }
+        Ok(failed)
     }
 
     /// Lets time pass: looks where that is due, and performs what the ladders want.
@@ -373,15 +382,11 @@ impl<'a> Ladders<'a> {
     }
 
     /// The waiting tasks among the messages of a mailbox, in the order of their receiving. Each message is
-    /// read once.
-    fn tasks(
-        &mut self,
-        mailbox: &Name,
-        found: &[Found],
-    ) -> Result<Vec<(MessageId, Option<Envelope>)>> {
+    /// read once; one that cannot be is left out, with its error.
+    fn tasks(&mut self, mailbox: &Name, found: &[Found]) -> Result<(WaitingTasks, Option<Error>)> {
         let known = self.mailboxes.get(mailbox);
         let others = self.others.remove(mailbox).unwrap_or_default();
-        let (mut tasks, mut still_others) = (Vec::new(), BTreeSet::new());
+        let (mut tasks, mut still_others, mut failed) = (Vec::new(), BTreeSet::new(), None);
         for Found { id, .. } in found.iter().filter(|f| matches!(f.state, State::Queued { .. })) {
             if known.is_some_and(|ladders| ladders.has(id)) {
                 tasks.push((id.clone(), None));
@@ -398,13 +403,24 @@ impl<'a> Ladders<'a> {
                     }
                     // It was received in the meantime.
                     Err(Error::NoMessage { .. }) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => note_failure(&mut failed, Err(error))?,
                 }
             }
         }
         if !still_others.is_empty() {
             self.others.insert(mailbox.clone(), still_others);
         }
-        Ok(tasks)
+        Ok((tasks, failed))
+    }
+}
+
+/// Notes the first failure, and passes on that of servers: they do not answer for the others either.
+fn note_failure(failed: &mut Option<Error>, done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if !matches!(error, Error::Server { .. }) => {
+            failed.get_or_insert(error);
+            Ok(())
+        }
+        other => other,
     }
 }

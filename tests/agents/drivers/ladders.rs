@@ -243,6 +243,9 @@ fn the_ack_ends_it_and_a_message_that_comes_back_begins_anew() {
 fn a_server_that_does_not_answer_lets_its_ladders_stand_still() {
     let (bench, pane) = (Bench::new(), idle());
     bench.send("m-1", "t1", "w1");
+    // A ladder that cannot be written pauses no other.
+    bench.send("m-2", "t2", "w1");
+    std::fs::create_dir_all(bench.store().dir().join("w1@m-2.yaml/in-the-way")).unwrap();
     let host = Host {
         claim: Arc::clone(&bench.claim),
         pane: pane.clone(),
@@ -252,7 +255,8 @@ fn a_server_that_does_not_answer_lets_its_ladders_stand_still() {
     let clocks = (&bench.clock as _, &bench.log as _);
     let mut ladders =
         Ladders::borrowing(&bench.spool, bench.store(), &host, clocks, name("watcher"));
-    ladders.observe_mailbox(&name("w1")).unwrap();
+    ladders.observe_mailbox(&name("w1")).unwrap_err();
+    assert_eq!(bench.state("w1", "t1"), Some((LadderState::Open, 0)));
     bench.claim(Claim::Unknown);
     let mut failed = 0;
     for second in 1..=300 {

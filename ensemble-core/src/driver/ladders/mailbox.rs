@@ -2,9 +2,9 @@
 
 use super::{
     ACKED_KEEP, BTreeMap, BTreeSet, Clock, DeliveryContext, DeliveryOrder, Duration, Ended,
-    Envelope, FileLock, Found, LadderFile, LadderState, LadderStore, MailboxReader, MessageId,
-    Monotonic, Name, Result, State, TaskDelivery, boot_id, boot_ms, finish_escalation, json,
-    read_ack, types,
+    Envelope, Error, FileLock, Found, LadderFile, LadderState, LadderStore, MailboxReader,
+    MessageId, Monotonic, Name, Result, State, TaskDelivery, WaitingTasks, boot_id, boot_ms,
+    finish_escalation, json, note_failure, read_ack, types,
 };
 use crate::driver::Notice;
 use crate::mail;
@@ -59,15 +59,15 @@ impl<'a> MailboxLadders<'a> {
         }
     }
 
-    /// The mailbox holds this now.
+    /// The mailbox holds this now. Returns the failure of a single ladder.
     pub(super) fn update_tasks(
         &mut self,
         world: &DeliveryContext<'_>,
         found: &[Found],
-        tasks: Vec<(MessageId, Option<Envelope>)>,
-    ) -> Result<()> {
+        tasks: WaitingTasks,
+    ) -> Result<Option<Error>> {
         let order: Vec<MessageId> = tasks.iter().map(|(id, _)| id.clone()).collect();
-        let mut has_ended = false;
+        let (mut has_ended, mut failed) = (false, None);
         if let Some(leader) = &mut self.leader
             && let Some(ended) = leader.check_ack(world)?
         {
@@ -77,17 +77,18 @@ impl<'a> MailboxLadders<'a> {
         let states: BTreeMap<&MessageId, &State> =
             found.iter().map(|found| (&found.id, &found.state)).collect();
         for name in self.files.keys().cloned().collect::<Vec<_>>() {
-            self.follow(world, &name, &states)?;
+            note_failure(&mut failed, self.follow(world, &name, &states))?;
         }
-        let Some(durable) = &world.durable else { return Ok(()) };
+        let Some(durable) = &world.durable else { return Ok(failed) };
         let is_new = tasks.iter().any(|(id, envelope)| envelope.is_some() && !self.has(id));
         if order.is_empty() && self.leader.is_none() && !is_new {
-            return self.set_pace(world, false);
+            return self.set_pace(world, false).map(|()| failed);
         }
         let reader = durable.host.reader(&self.mailbox)?;
         for (id, envelope) in tasks {
             if let Some(envelope) = envelope.filter(|_| !self.has(&id)) {
-                self.begin(world, &id, &envelope, &reader, states.get(&id).copied())?;
+                let begun = self.begin(world, &id, &envelope, &reader, states.get(&id).copied());
+                note_failure(&mut failed, begun)?;
             }
         }
         let due = world.queue().due_ids_for(&self.mailbox, &reader.agent, super::LADDERS_MAX)?;
@@ -103,7 +104,7 @@ impl<'a> MailboxLadders<'a> {
             self.lead(world, &order, &due, reader)?;
         }
         let is_paced = self.leader.is_some();
-        self.set_pace(world, is_paced)
+        self.set_pace(world, is_paced).map(|()| failed)
     }
 
     /// Another process continues; this one types no more.
@@ -367,7 +368,7 @@ impl<'a> MailboxLadders<'a> {
         for id in ids.into_iter().flatten() {
             match world.queue().peek(&self.mailbox, id) {
                 Ok(envelope) => return Ok(Some(envelope)),
-                Err(crate::Error::NoMessage { .. }) => {}
+                Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
