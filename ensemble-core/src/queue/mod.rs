@@ -233,7 +233,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// The queue is gone. A mailbox that disappears during the call is left out.
+    /// The queue is gone. A mailbox that disappears is left out; one that cannot be read hides no other.
     pub fn observe(&self) -> Result<QueueView> {
         self.spool.view()
     }

@@ -448,10 +448,15 @@ fn an_observer_sees_counts_ages_and_holders_and_changes_nothing() {
     inbox.try_recv().unwrap().unwrap().settle().unwrap();
     inbox.try_recv().unwrap().unwrap().reject("no").unwrap();
     held.extend(Duration::from_secs(3_600)).unwrap();
+    queue.mailbox("bad").unwrap();
+    let cur = home.path().join("mailbox/bad/cur");
+    std::fs::remove_dir(&cur).unwrap();
+    std::fs::write(&cur, "").unwrap();
     let before = files_below(home.path());
     let view = Queue::open(home.path()).unwrap().observe().unwrap();
     assert_eq!(files_below(home.path()), before);
     let [mailbox] = view.mailboxes.as_slice() else { panic!("{view:?}") };
+    assert_eq!(view.unreadable.keys().next().unwrap().as_str(), "bad");
     let counts = mailbox.counts;
     assert_eq!((counts.queued, counts.acked, counts.settled, counts.dead), (1, 1, 1, 1));
     assert_eq!(counts, inbox.counts().unwrap());

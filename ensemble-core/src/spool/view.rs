@@ -1,5 +1,6 @@
 //! A view of a queue for dashboards. Nothing here takes a lock, opens a message, or writes.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use super::glance::Glances;
 use super::mailbox::read_settings;
 use super::place::{self, HeldFile};
 use super::{Settings, Spool};
+use crate::Result;
 use crate::durable::Dir;
 use crate::env::{Counts, Lease};
+use crate::mailboxes::visit_mailboxes;
 use crate::message::{Name, Timestamp};
-use crate::{Error, Result};
 
 /// A queue as it is now; made by [`Queue::observe`](crate::Queue::observe). Serializable, and fields are only ever added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub struct QueueView {
     pub at: Timestamp,
     /// The mailboxes, by name.
     pub mailboxes: Vec<MailboxView>,
+    /// Why a mailbox cannot be read, by its name.
+    #[serde(default)]
+    pub unreadable: BTreeMap<Name, String>,
     /// Whether the last receive that waited looks five times a second instead of being woken, because the system has no
     /// inotify instance or watch left: raise `fs.inotify.max_user_instances` or `fs.inotify.max_user_watches`.
     #[serde(default)]
@@ -63,14 +68,12 @@ impl Spool {
     pub(crate) fn view(&self) -> Result<QueueView> {
         let (glances, at) = (self.glances()?, self.options().clock.wall());
         let mut mailboxes = Vec::new();
-        for name in self.mailboxes()? {
-            match glances.view(&name) {
-                Ok(view) => mailboxes.push(view),
-                Err(Error::NoMailbox { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(QueueView { at, mailboxes, is_polling: self.waits.watcher.is_polling() })
+        let bad = visit_mailboxes(self.mailboxes()?, |name| {
+            mailboxes.push(glances.view(name)?);
+            Ok(())
+        })?;
+        let unreadable = bad.into_iter().map(|bad| (bad.name, bad.error.to_string())).collect();
+        Ok(QueueView { at, mailboxes, unreadable, is_polling: self.waits.watcher.is_polling() })
     }
 }
 
