@@ -12,7 +12,7 @@ pub struct BadMailbox {
 }
 
 /// Calls `visit` for each of these mailboxes, and returns those in which it failed. A mailbox that was removed since
-/// it was listed does not count as a failure.
+/// it was listed does not count as a failure. Only servers that do not answer end the loop.
 ///
 /// ```
 /// use ensemble_core::Error;
@@ -36,7 +36,7 @@ pub fn visit_mailboxes(
     for name in mailboxes {
         match visit(&name) {
             Ok(()) | Err(Error::NoMailbox { .. }) => {}
-            Err(error @ Error::Server { .. }) => return Err(error),
+            Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
             Err(error) => bad.push(BadMailbox { name, error }),
         }
     }

@@ -24,7 +24,8 @@ fn a_full_mailbox_does_not_make_the_host_deaf() {
         status["watcher"]["status"]["servers"]["troubles"].to_string()
     };
     eventually("the watcher meets the full mailbox", || troubles().contains("aaa"));
-    // Nor does one that cannot be read here.
+    // Nor do one that the servers refuse, and one that cannot be read here.
+    std::fs::create_dir(bed.mailbox("steps")).unwrap();
     bed.ok("mailbox add bad");
     eventually("it is known here", || bed.mailbox("bad/new").exists());
     break_part(&bed.mailbox("bad/new"), "wrong");
