@@ -155,6 +155,11 @@ impl Spool {
         if mailbox.dead.stat(&file)?.is_none() {
             return Err(no_letter(&mailbox.name, id));
         }
+        let priority = mailbox
+            .dead
+            .read(&file, ENVELOPE_BYTES_MAX)?
+            .and_then(|content| Envelope::decode(&content, &mailbox.dead.path().join(&file)).ok())
+            .map_or(0, |envelope| envelope.priority);
         let reason =
             self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
         let epoch = reason.epoch;
@@ -163,11 +168,6 @@ impl Spool {
             id,
             &DeadLetterReason { redriven: true, told: false, ..reason },
         )?;
-        let priority = mailbox
-            .dead
-            .read(&file, ENVELOPE_BYTES_MAX)?
-            .and_then(|content| Envelope::decode(&content, &mailbox.dead.path().join(&file)).ok())
-            .map_or(0, |envelope| envelope.priority);
         let front = FrontFile { id: id.clone(), priority, epoch, not_before: 0 };
         match mailbox.dead.move_new(&file, &mailbox.front, &front.file())? {
             MoveOutcome::Done => {}
