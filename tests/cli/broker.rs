@@ -265,6 +265,14 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
     assert_eq!(bed.ok("dead list"), "no dead letters\n");
     bed.fails(3, "dead show d2");
     bed.fails(2, "dead retry");
+    // One that cannot be returned keeps no other among the dead letters, and stays as it was.
+    bed.ok("mailbox add w2");
+    bed.ok("send --to w2 --id d4 --expires 0 -m d4");
+    bed.fails(3, "recv --as w2");
+    std::os::unix::fs::symlink("d4.yaml", bed.mailbox("w2/dead/d0.yaml")).unwrap();
+    let ran = bed.run("dead retry --all --mailbox w2");
+    assert!(ran.code == 1 && ran.stdout.starts_with("returned d4 to w2"), "{ran:?}");
+    assert!(ran.stderr.contains("d0 in w2") && !bed.mailbox("w2/dead/d0@reason.yaml").exists());
 }
 
 #[test]

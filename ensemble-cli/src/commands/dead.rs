@@ -176,24 +176,38 @@ impl DeadLetterChoice {
         act: impl Fn(&dyn Broker, &DeadLetter) -> ensemble_core::Result<()>,
     ) -> Outcome {
         let places = DeadLetterPlaces::open(context)?;
-        let letters = self.letters(&places)?;
-        for (place, letter) in &letters {
-            act(&*place.queue, letter)?;
+        let (mut changed, mut left) = (Vec::new(), 0);
+        for (place, letter) in self.letters(&places)? {
+            match act(&*place.queue, &letter) {
+                Ok(()) => {}
+                // The others do not depend on it.
+                Err(error) if self.all && !matches!(error, Error::Server { .. }) => {
+                    say(&format!("warning: {} in {}: {error}", letter.id, letter.mailbox));
+                    left += 1;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
             if context.out.is_json() {
                 context.out.object(
                     &json!({ "id": letter.id, "mailbox": letter.mailbox, "state": state }),
                 )?;
             }
+            changed.push(letter);
         }
-        match (context.out.is_json(), &letters[..]) {
-            (true, _) => Ok(()),
-            (false, [(_, letter)]) => {
-                context.out.line(done(letter.id.as_str(), letter.mailbox.as_str()))
+        if !context.out.is_json() {
+            let count = plural(changed.len() as u64, "dead letter");
+            match &changed[..] {
+                [letter] => context.out.line(done(letter.id.as_str(), letter.mailbox.as_str()))?,
+                [] if left == 0 => context.out.line("no dead letters")?,
+                [] => {}
+                _ => context.out.line(done(&count, "their mailboxes"))?,
             }
-            (false, []) => context.out.line("no dead letters"),
-            (false, all) => {
-                let count = plural(all.len() as u64, "dead letter");
-                context.out.line(done(&count, "their mailboxes"))
+        }
+        match left {
+            0 => Ok(()),
+            left => {
+                Err(Failure::refused(format!("{} left as before", plural(left, "dead letter"))))
             }
         }
     }
