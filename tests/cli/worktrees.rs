@@ -17,8 +17,8 @@ fn bed(config: &str) -> Bed {
     bed
 }
 
-fn commit(bed: &Bed, file: &str) {
-    let tree = bed.project().join(".worktrees/t1");
+fn commit(bed: &Bed, task: &str, file: &str) {
+    let tree = bed.project().join(".worktrees").join(task);
     std::fs::write(tree.join(file), "x").unwrap();
     git(&tree, "add .");
     git(&tree, "commit --quiet -m work");
@@ -42,7 +42,7 @@ fn a_task_goes_from_claim_to_merge() {
     assert!(bed.ok("agent verify --as coder-1").contains("work on t1"));
     assert!(bed.fails(1, "task claim t1 --as reviewer-1").contains("its status is CLAIMED"));
     assert!(bed.fails(1, "task submit t1 --as coder-1").contains("nothing was committed"));
-    commit(&bed, "done.txt");
+    commit(&bed, "t1", "done.txt");
     assert!(bed.fails(1, "task submit t1 --as coder-1 --epoch 1").contains("Stop working on it"));
     let handed_in = bed.object("task submit t1 --as coder-1");
     assert!(bed.fails(3, "agent verify --as coder-1").contains("waits for its verdict"));
@@ -89,11 +89,18 @@ fn an_old_number_in_the_environment_is_refused() {
 #[test]
 fn a_merge_that_fails_says_why_and_moves_nothing() {
     let bed = bed("worktrees:\n  tests: echo it is red; exit 1\n  integration_branch: next\n");
-    bed.ok("task claim --as coder-1");
-    commit(&bed, "done.txt");
-    bed.ok("task submit t1 --as coder-1");
-    bed.ok("task claim --review --as reviewer-1");
-    bed.ok("task verdict t1 --approve --as reviewer-1");
+    bed.add_task("t2");
+    for task in ["t1", "t2"] {
+        bed.ok(&format!("task claim {task} --as coder-1"));
+        commit(&bed, task, "done.txt");
+        bed.ok(&format!("task submit {task} --as coder-1"));
+        bed.ok(&format!("task claim {task} --review --as reviewer-1"));
+        bed.ok(&format!("task verdict {task} --approve --as reviewer-1"));
+    }
+    // One whose commit is missing keeps no other from its merge.
+    let board = bed.read_file(".ensemble/state.yaml");
+    let board = board.replacen("review_commit: ", "review_commit: not-", 1);
+    bed.write_file(".ensemble/state.yaml", board);
     let before = git(&bed.project(), "rev-parse next");
     let failed = bed.run("task merge --json");
     assert_eq!(failed.code, 1, "{failed:?}");

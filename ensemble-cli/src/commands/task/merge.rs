@@ -44,20 +44,29 @@ impl MergeTask {
             return Err(Failure::nothing("no task is APPROVED"));
         }
         let (project, agent) = (context.project()?, context.agent()?);
-        let mut failed = 0;
+        let (mut failed, mut refused) = (0, None);
         for id in ids {
             // A person may merge while the team is stopped.
             if let Some(agent) = &agent {
                 project.doorkeeper().check(TaskAct::TakeUp, id.as_str(), agent)?;
             }
-            let merged = worktrees.merge(&id)?;
-            failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
-            print_merged(context, &id, &merged)?;
+            match worktrees.merge(&id) {
+                Ok(merged) => {
+                    failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
+                    print_merged(context, &id, &merged)?;
+                }
+                Err(error) if error.is_transient() => return Err(error.into()),
+                // The board shows why. The other tasks do not depend on it.
+                Err(error) => drop(refused.get_or_insert(error)),
+            }
+        }
+        context.out.flush()?;
+        if let Some(error) = refused {
+            return Err(error.into());
         }
         if failed == 0 {
             return Ok(());
         }
-        context.out.flush()?;
         let text = format!("{} could not be merged; nothing of it was", plural(failed, "task"));
         let hint = "`ensemble task claim ID` gives it to a coder, in the existing worktree";
         Err(Failure::refused(text).with_hint(hint))
