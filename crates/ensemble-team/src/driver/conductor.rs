@@ -113,8 +113,9 @@ impl Conductor<'_> {
         for found in unread {
             let envelope = match self.queue.peek(&mailbox, &found.id) {
                 Ok(envelope) if envelope.kind == kind => envelope,
-                Ok(_) | Err(Error::NoMessage { .. } | Error::Malformed { .. }) => continue,
-                Err(error) => return Err(error),
+                Err(error @ Error::Server { .. }) => return Err(error),
+                // One that cannot be read hides no summary behind it.
+                Ok(_) | Err(_) => continue,
             };
             if let Ok(Reading::Whole(summary)) =
                 contract::read_as::<Summary>(&envelope.body, found.id.as_str().as_ref())
