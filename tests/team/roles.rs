@@ -260,6 +260,9 @@ fn conductor_hears_of_what_is_given_up_while_it_looks_and_told_of_before_it_look
 fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let stage = Stage::new();
     let batch = batch(&["t-1"]);
+    // The damaged summary of another batch hides none.
+    std::fs::create_dir(stage.bed.state().join("batches")).unwrap();
+    std::fs::write(stage.bed.state().join("batches/bad.yaml"), "no: [\n").unwrap();
     let mut summary = Summary::new(1);
     summary.errors = vec!["t-1 is missing: it waits in the mailbox of worker-1".to_owned()];
     stage.batches().announce(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();

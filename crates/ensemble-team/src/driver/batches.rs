@@ -24,7 +24,7 @@ use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_unreadable};
 use ensemble_reports::contract::{self, Reading, Summary};
 
 /// The document, below the queue.
@@ -181,7 +181,9 @@ impl Batches {
                 continue;
             }
             let Ok(batch) = Name::new(batch) else { continue };
-            if let Some((content, summary)) = decided(dir, &decided_name(&batch))? {
+            // A damaged one is an error for that batch alone.
+            let decided = allow_unreadable(decided(dir, &decided_name(&batch)))?.flatten();
+            if let Some((content, summary)) = decided {
                 self.publish(document, &content)?;
                 self.remember(dir, &batch, &summary, actor, recorder)?;
             }
