@@ -63,7 +63,8 @@ fn a_claim_without_its_worktree_gets_it_back() {
 #[test]
 fn an_unrecorded_merge_is_reported() {
     let bed = Bed::new();
-    bed.task("t1");
+    ["t0", "t1"].into_iter().for_each(|task| bed.task(task));
+    bed.approved("t0", "other", "x");
     let claimed = bed.approved("t1", "new", "x");
     let scratch = bed.home.path().join(".worktrees/.merge-t1-1");
     git(
@@ -73,10 +74,15 @@ fn an_unrecorded_merge_is_reported() {
     git(&scratch, &["merge", "-q", "--no-ff", "-m", "by hand", "task/t1"]);
     git(&scratch, &["update-ref", "refs/heads/integration", "HEAD"]);
     let merge = git(&scratch, &["rev-parse", "HEAD"]);
-    assert_eq!(problems(&bed, true).len(), 2, "the merge, and where it was made");
+    // A task whose commit is damaged keeps no other from its repair.
+    let damaged = bed.on_board("t0").review_commit.unwrap();
+    let damaged = bed.home.path().join(".git/objects").join(&damaged[..2]).join(&damaged[2..]);
+    std::fs::remove_file(&damaged).unwrap();
+    std::fs::write(&damaged, "").unwrap();
+    assert_eq!(problems(&bed, true).len(), 3, "also the merge, and where it was made");
     let task = bed.on_board("t1");
     assert_eq!((task.status, task.merge_commit), (TaskStatus::Merged, Some(merge)));
-    assert!(bed.directories().is_empty() && !claimed.path.exists());
+    assert!(bed.directories() == ["t0"] && !claimed.path.exists());
 }
 
 #[test]

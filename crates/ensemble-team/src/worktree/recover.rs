@@ -113,42 +113,46 @@ impl Worktrees {
         repair: bool,
         found: &mut Vec<WorktreeFinding>,
     ) -> Result<()> {
-        let mut note = |task: Option<Name>, path: String, problem: &str| {
+        let note = |task: Option<Name>, path: String, problem: &str| {
             let problem = problem.to_owned();
-            found.push(WorktreeFinding { task, path, problem, repaired: repair, is_note: false });
+            WorktreeFinding { task, path, problem, repaired: repair, is_note: false }
         };
-        if repair {
-            for path in self.sweep_scratches(merging)? {
-                note(None, path.display().to_string(), "a merge was interrupted here");
-            }
-        } else {
-            for path in self.inside().filter(|path| file_name(path).starts_with(SCRATCH)) {
-                note(None, path.display().to_string(), "a merge was interrupted here");
-            }
+        let scratches = match repair {
+            true => self.sweep_scratches(merging)?,
+            false => self.inside().filter(|path| file_name(path).starts_with(SCRATCH)).collect(),
+        };
+        for path in scratches {
+            found.push(note(None, path.display().to_string(), "a merge was interrupted here"));
         }
         let state = self.board.read()?;
         let integration = self.integration_ref()?;
         let Some(head) = self.commit_at(&integration)? else { return Ok(()) };
         for task in state.tasks.iter().filter(|task| task.status == TaskStatus::Approved) {
-            let commit = match &task.review_commit {
-                Some(commit) => self.commit_at(commit)?,
-                None => None,
-            };
-            let Some(commit) = commit else { continue };
-            if !self.is_ancestor(&commit, &head)? {
-                continue;
+            let problem = "it is merged, but the board says APPROVED";
+            match self.recover_merge(task, &head, repair) {
+                Ok(true) => found.push(note(Some(task.id.clone()), integration.clone(), problem)),
+                Ok(false) => {}
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    found.push(WorktreeFinding::failed(task, &self.path_of(task), &error));
+                }
             }
-            if repair {
-                let merge = self.brought_by(&commit, &head)?;
-                self.finish_merge(&task.id, &merge)?;
-            }
-            note(
-                Some(task.id.clone()),
-                integration.clone(),
-                "it is merged, but the board says APPROVED",
-            );
         }
         Ok(())
+    }
+
+    /// Whether the integration branch has an approved task, whose merge is then finished.
+    fn recover_merge(&self, task: &BoardTask, head: &str, repair: bool) -> Result<bool> {
+        let Some(commit) = &task.review_commit else { return Ok(false) };
+        let Some(commit) = self.commit_at(commit)? else { return Ok(false) };
+        if !self.is_ancestor(&commit, head)? {
+            return Ok(false);
+        }
+        if repair {
+            let merge = self.brought_by(&commit, head)?;
+            self.finish_merge(&task.id, &merge)?;
+        }
+        Ok(true)
     }
 
     fn recover_task(
