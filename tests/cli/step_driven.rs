@@ -54,6 +54,19 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
 }
 
 #[test]
+fn a_full_mailbox_keeps_no_other_agent_from_its_prompt() {
+    let bed = Bed::new();
+    bed.ok("mailbox add full --capacity 1");
+    bed.ok("send --to full -m unread");
+    let steps = "[{agent: full, goal: g}, {agent: w1, goal: g}]";
+    bed.write_file("plan.yaml", format!("task_id: t\nparallel: 2\nsteps: {steps}\n"));
+    bed.ok("step add -f plan.yaml");
+    let ran = bed.run("step run t --wait 1ms");
+    assert!(ran.code == 3 && ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
+    assert_eq!(bed.json("inbox w1").len(), 1);
+}
+
+#[test]
 fn an_agent_that_is_busy_is_nudged_once_it_is_not() {
     let bed = Bed::new();
     plan(&bed, "w1", 1);

@@ -75,7 +75,7 @@ impl RunSteps {
             let StepRound { prompted, returned, nothing, next_in, untold } =
                 driver.round(&self.task)?;
             if let Some(why) = untold.as_ref().filter(|_| untold != said) {
-                say(&format!("an orchestrator is not notified yet: {why}"));
+                say(&format!("a prompt or a notice is not sent yet: {why}"));
             }
             said = untold;
             for key in returned {
