@@ -326,7 +326,12 @@ fn a_task_counts_when_all_its_reviewers_approve_and_is_awaited_again_after_needs
         stage.clock.advance(longest.min(Duration::from_secs(1)));
         match rests {
             1 => stage.report("t-1", "status: success"),
-            2 => stage.review("t-1", "worker-2", "approved"),
+            2 => {
+                stage.review("t-1", "worker-2", "approved");
+                // Neither its author nor another spelling is a second reviewer.
+                stage.review("t-1.worker-1", "1", "approved");
+                stage.review("t-1.again", "2", "approved");
+            }
             3 => stage.review("t-1.worker-3", "worker-3", "needs_fix"),
             4 => stage.report("t-1", "status: success\nsummary: mended"),
             5 => stage.review("t-1", "worker-2", "approved\nround: 2"),
