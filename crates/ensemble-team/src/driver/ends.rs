@@ -32,7 +32,7 @@ use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability, make_directory};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::agent_of_text;
+use ensemble_core::message::fields::{agent_among, agent_of_text};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
@@ -102,8 +102,9 @@ impl TaskEnds {
     ) -> Result<bool> {
         let digest = Digest::of(content).short(16);
         let cycles = self.reviews.get(&report.task_id)?.cycles;
+        let author = author_of(report, &spool.mailboxes()?);
         self.change(&report.task_id, |ended| {
-            let open = open_messages(spool, report, ended)?;
+            let open = open_messages(spool, (report.task_id.as_str(), author.as_ref()), ended)?;
             // A task that was handed out again may end with the same words.
             if ended.report.as_deref() == Some(digest.as_str()) && open.is_empty() {
                 return Ok(None);
@@ -114,9 +115,8 @@ impl TaskEnds {
                 return Ok(Some(false));
             }
             (ended.status, ended.cycles) = (status, cycles);
-            let author = author_of(report);
             let data = json!({ "by": "report", "worker_id": author });
-            record(recorder, author.as_deref(), report, data);
+            record(recorder, author.as_ref().map(Name::as_str), report, data);
             ended.messages.extend(open.iter().map(ToString::to_string));
             Ok(Some(true))
         })
@@ -299,31 +299,30 @@ fn lines_backwards(shard: &[u8]) -> impl Iterator<Item = &[u8]> {
     shard.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
 
-/// Messages of a report's task that wait for its author or are held by it, and whose end is not recorded.
+/// Messages of a task that wait for the author of its report or are held by it, and whose end is not recorded.
 fn open_messages(
     spool: &Spool,
-    report: &TaskReport,
+    (task, author): (&str, Option<&Name>),
     ended: &TaskEndRecord,
 ) -> Result<Vec<MessageId>> {
-    let Some(author) = author_of(report).and_then(|author| Name::new(author).ok()) else {
-        return Ok(Vec::new());
-    };
-    let found = match spool.unfinished(&author, SEARCH_MAX) {
+    let Some(author) = author else { return Ok(Vec::new()) };
+    let found = match spool.unfinished(author, SEARCH_MAX) {
         Err(Error::NoMailbox { .. }) => return Ok(Vec::new()),
         other => other?,
     };
     let is_open = |id: &MessageId| {
         !ended.messages.iter().any(|known| known == id.as_str())
             && spool
-                .peek(&author, id)
-                .is_ok_and(|envelope| envelope.handed_over_task() == Some(report.task_id.as_str()))
+                .peek(author, id)
+                .is_ok_and(|envelope| envelope.handed_over_task() == Some(task))
     };
     Ok(found.into_iter().map(|found| found.id).filter(is_open).collect())
 }
 
-/// The agent that has written a report. The seeds' workers are numbers: `1` is `worker-1`.
-fn author_of(report: &TaskReport) -> Option<String> {
-    agent_of_text(report.author()?).map(String::from)
+/// The agent that has written a report, in its mailbox's case. The seeds' workers are numbers: `1` is `worker-1`.
+fn author_of(report: &TaskReport, mailboxes: &[Name]) -> Option<Name> {
+    let text = report.author()?;
+    agent_among(text, mailboxes).cloned().or_else(|| agent_of_text(text))
 }
 
 fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &TaskReport, mut data: Value) {

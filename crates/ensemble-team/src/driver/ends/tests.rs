@@ -81,6 +81,11 @@ fn a_report_and_the_settle_of_its_message_are_one_end_in_either_order() {
     assert!(bed.settle(&delivery));
     assert!(!bed.report(Status::Success, 2));
     assert_eq!(bed.counts(), (2, 0));
+    // An author may write its name in another case.
+    let _held = bed.assign();
+    let (mut report, text) = Bed::text(Status::Success, 3);
+    report.worker_id = Some("Worker-1".to_owned());
+    assert!(bed.ends().reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
 }
 
 #[test]
