@@ -21,6 +21,7 @@ const MARK: &str = "---";
 
 /// The document in a text. Lines keep their numbers.
 pub fn document(text: &str) -> Cow<'_, str> {
+    let text = text.trim_start_matches('\u{feff}');
     let inner = fenced(text).or_else(|| front_matter(text).map(Cow::Borrowed));
     let inner = inner.unwrap_or(Cow::Borrowed(text));
     let mut plain: Option<String> = None;
@@ -60,7 +61,7 @@ fn fenced(text: &str) -> Option<Cow<'_, str>> {
 fn front_matter(text: &str) -> Option<&str> {
     let is_mark = |line: &str| line.trim_end() == MARK;
     let mut lines = text.split_inclusive('\n');
-    let first = lines.next().filter(|line| is_mark(line.trim_start_matches('\u{feff}')))?;
+    let first = lines.next().filter(|line| is_mark(line))?;
     let mut at = first.len();
     for line in lines {
         if is_mark(line) {
@@ -143,6 +144,8 @@ mod tests {
             format!("Here it is:\n\n~~~yml\n{fields}~~~\n\nLet me know: is it fine?\n"),
             format!("---\n{fields}---\n\n# Report\n- [x] a: b\n"),
             format!("\u{feff}---\r\n{}---\r\nAll done.\r\n", fields.replace('\n', "\r\n")),
+            format!("\u{feff}```\n{fields}```\n"),
+            format!("\u{feff}{}", fields.replace(": ", "：")),
             fields.replace(": ", "："),
             fields.replace(": ", ":\u{a0}"),
             fields.replace(": ", "： \u{3000}"),
