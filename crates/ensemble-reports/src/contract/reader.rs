@@ -153,13 +153,13 @@ impl<'a> FieldReader<'a> {
         count
     }
 
-    /// Takes texts: a list, a single text, or a text with commas or lines.
+    /// Takes texts: a list, a single text, or a text with lines, or with commas between words.
     pub(super) fn texts(&mut self, names: &[&str]) -> Vec<String> {
         let Some(field) = self.take_field(names) else { return Vec::new() };
         match &field.node.value {
             NodeValue::List(items) => items.iter().map(line_of).collect(),
             NodeValue::Text(text) if text.trim().is_empty() => Vec::new(),
-            NodeValue::Text(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
+            NodeValue::Text(text) => text.lines().flat_map(words_of).map(str::to_owned).collect(),
             // `errors: 0` means that there were none.
             NodeValue::Number(number) if number.as_u64() == Some(0) => Vec::new(),
             NodeValue::Bool(false) => Vec::new(),
@@ -247,6 +247,15 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     let words: Vec<&str> =
         spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
     format!("write one of {}", words.join(", "))
+}
+
+/// The words of a line that has commas between words; of any other line the whole.
+fn words_of(line: &str) -> Vec<&str> {
+    let words: Vec<&str> = line.trim().split(", ").collect();
+    match words.iter().any(|word| word.contains(char::is_whitespace)) {
+        true => vec![line.trim()],
+        false => words,
+    }
 }
 
 /// Whether a value says that there is none: null, or `None`, `n/a` and the like.

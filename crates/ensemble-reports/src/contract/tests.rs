@@ -209,9 +209,12 @@ fn instructions_are_read_and_impossible_orders_are_rejected() {
         (Some(Pattern::B), Some(Workflow::Heavy))
     );
     assert_eq!(read::<Instruction>("x.yaml", &write(&instruction)), instruction);
-    let task: WorkerTask =
-        read("worker-1-task.yaml", "task_id: t\ninstruction: go\nblocked_by: a\n");
-    assert_eq!((task.id.as_str(), task.blocked_by.len()), ("t", 1));
+    let task: WorkerTask = read(
+        "worker-1-task.yaml",
+        "task_id: t\ninstruction: go\nblocked_by: a, b\nfiles: a, or b\n",
+    );
+    assert_eq!((task.id.as_str(), &*task.files[0]), ("t", "a, or b"));
+    assert_eq!(task.blocked_by, ["a", "b"]);
 
     let cyclic = text.replace("files: [x.rs]", "blocked_by: [b]").replace("count: 2", "count: 9");
     let said = problems::<Instruction>("x.yaml", &cyclic).join("\n");
