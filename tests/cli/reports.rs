@@ -90,8 +90,11 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     assert_eq!(bed.ok("admin lint queue/reports/t-2-completed.yaml"), "");
     let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
     assert!(warned.code == 0 && warned.stderr.contains("warning: "), "{warned:?}");
-    let blocked = run(&bed, &["report", "t-4", "--status", "blocked", "--as", "worker-1"]);
-    assert!(blocked.code == 2 && blocked.stderr.contains("needs a reason"), "{blocked:?}");
+    let line = ["report", "t-4", "--status", "blocked", "--as", "worker-1", "--reason", " "];
+    for words in [&line[..6], &line[..]] {
+        let blocked = run(&bed, words);
+        assert!(blocked.code == 2 && blocked.stderr.contains("needs a reason"), "{blocked:?}");
+    }
 }
 
 #[test]

@@ -64,7 +64,8 @@ impl Arguments {
         if let Some(author) = &author {
             self.task = find_meant_task(context, &self.task, author);
         }
-        if status != Status::Success && self.reason.is_none() {
+        let has_reason = self.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
+        if status != Status::Success && !has_reason {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)
                 .with_hint("add `--reason TEXT`: what is in the way, where, since when"));
