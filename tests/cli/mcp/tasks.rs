@@ -109,6 +109,21 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
 }
 
 #[test]
+fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
+    let bed = project();
+    bed.ok("send --to Tara -m more --id letter-2");
+    (0..3).for_each(|_| drop(bed.ok("recv --as Tara")));
+    let lease = |id: &str| bed.mailbox(&format!("Tara/lease/{id}@1.yaml"));
+    for (bad, good) in [("letter-1", "letter-2"), ("letter-2", "letter-1")] {
+        std::fs::create_dir(lease(bad)).unwrap();
+        let said = session(&bed, "Tara", &[("heartbeat", json!({}))]);
+        assert!(said[0].0 && lease(good).is_file(), "{said:?}");
+        std::fs::remove_dir(lease(bad)).unwrap();
+        std::fs::remove_file(lease(good)).unwrap();
+    }
+}
+
+#[test]
 fn a_worker_that_answers_is_assigned_a_task_over_tools() {
     let bed = project();
     bed.ok("mailbox add solo");

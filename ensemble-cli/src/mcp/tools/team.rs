@@ -88,21 +88,26 @@ pub(super) fn pong(desk: &ToolContext, pong: PongParams) -> ToolAnswer {
 }
 
 pub(super) fn heartbeat(desk: &ToolContext, heartbeat: HeartbeatParams) -> ToolAnswer {
-    let mut steps = Vec::new();
+    let (mut steps, mut messages, mut failed) = (Vec::new(), Vec::new(), None);
     for step in desk.store.held_by(&desk.agent)? {
-        desk.store.beat(&step.key, &desk.agent, desk.known(&step.key))?;
-        steps.push(json!(step.key));
+        match desk.store.beat(&step.key, &desk.agent, desk.known(&step.key)) {
+            Ok(()) => steps.push(json!(step.key)),
+            // First, all others are renewed.
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
     }
     // First what is here: servers may be away.
-    let board = sign_of_life(desk, heartbeat.context_used)?;
+    let board = sign_of_life(desk, heartbeat.context_used);
     let lease = Duration::from_secs(desk.queue()?.settings(&desk.mailbox)?.lease_seconds);
-    let mut messages = Vec::new();
     for held in held(desk)? {
-        desk.queue()?.extend(&held, lease)?;
-        messages.push(json!(held.id));
+        match desk.queue()?.extend(&held, lease) {
+            Ok(()) => messages.push(json!(held.id)),
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
     }
+    failed.map_or(Ok(()), Err)?;
     Ok(json!({
-        "steps": steps, "messages": messages, "lease_seconds": lease.as_secs(), "board": board,
+        "steps": steps, "messages": messages, "lease_seconds": lease.as_secs(), "board": board?,
     }))
 }
 
