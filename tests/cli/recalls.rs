@@ -58,6 +58,13 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     assert_eq!(sent["replaced"], json!(false));
     let text = read(&bed, "w1");
     assert!(text.contains("\nReplaces: m2: do not act on that one any more\n"), "{text}");
+    // A copy that cannot be read keeps no other with its reader.
+    bed.ok("mailbox add a1");
+    bed.ok("send --to a1,w1 --as w2 --id m5 -m five");
+    std::fs::write(bed.mailbox("a1/new/m5.yaml"), "no: [\n").unwrap();
+    let said = bed.fails(4, "mailbox recall m5 --as w2");
+    assert!(said.contains("recalled m5: w1 will not read it"), "{said}");
+    assert!(bed.mailbox("w1/dead/m5.yaml").exists());
 }
 
 #[test]

@@ -18,6 +18,7 @@ use ensemble_core::spool::{RECALLED, State};
 use serde_json::{Value, json};
 
 use crate::App;
+use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
 use crate::ids;
 use crate::queue::ProjectQueue;
@@ -61,16 +62,24 @@ pub fn recall(
             (id, mailboxes)
         }
     };
-    let mut copies = Vec::new();
+    let (mut copies, mut failed) = (Vec::new(), None);
     for mailbox in mailboxes {
-        copies.extend(recall_copy(app, queue, &mailbox, &id)?);
+        match recall_copy(app, queue, &mailbox, &id) {
+            Ok(copy) => copies.extend(copy),
+            // The other copies are recalled before it is an error.
+            Err(failure) => drop(failed.get_or_insert(failure)),
+        }
     }
-    match copies.is_empty() {
-        true => {
+    match failed {
+        None if copies.is_empty() => {
             let place = "in any mailbox".to_owned();
             Err(Error::NoMessage { id: id.to_string(), place }.into())
         }
-        false => Ok(copies),
+        None => Ok(copies),
+        Some(failure) => {
+            copies.iter().for_each(|copy| say(&copy.sentence()));
+            Err(failure)
+        }
     }
 }
 
