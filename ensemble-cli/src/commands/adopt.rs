@@ -79,17 +79,27 @@ impl Arguments {
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let lock = team.lock()?;
-        let mut brought = Vec::new();
+        let (mut brought, mut failed) = (Vec::new(), None);
         for found in wanted {
-            let binding = server.bind(&found.pane.id)?;
-            brought.push(team.join(&plan_adopted(context.project()?, &found.provider)?, &binding)?);
+            let join = || -> Outcome<LaunchedAgent> {
+                let binding = server.bind(&found.pane.id)?;
+                Ok(team.join(&plan_adopted(context.project()?, &found.provider)?, &binding)?)
+            };
+            match join() {
+                Ok(agent) => brought.push(agent),
+                // Those that can join are shown before it is an error.
+                Err(failure) => drop(failed.get_or_insert(failure)),
+            }
         }
         drop(lock);
         for entry in brought.iter().filter_map(|one| PaneEntry::of(&one.member)) {
             warn_of_absent_agent(context.project()?, &entry);
         }
-        print_brought(context, &brought)?;
-        say_next(context, &brought)
+        if !brought.is_empty() || failed.is_none() {
+            print_brought(context, &brought)?;
+            say_next(context, &brought)?;
+        }
+        failed.map_or(Ok(()), Err)
     }
 }
 

@@ -250,9 +250,12 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     assert!(shown.contains(&panes[0]) && shown.contains("adopt PANE"), "{shown}");
     let refused = team.order("worker-1", &format!("$E agent adopt --all {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
-    // One by its pane, then the rest.
-    let told = team.bed.ok(&format!("agent adopt {} {socket}", panes[1]));
-    assert!(told.contains("send --to claude"), "{told}");
+    // Two by their panes, of which the second cannot have its mailbox, then the rest.
+    let place = team.bed.mailbox("claude-2");
+    fs::write(&place, "").unwrap();
+    let told = team.bed.run(&format!("agent adopt {} {} {socket}", panes[1], panes[0]));
+    assert!(told.code == 1 && told.stdout.contains("send --to claude"), "{told:?}");
+    fs::remove_file(&place).unwrap();
     assert_eq!(team.member("claude")["pane"], panes[1].as_str());
     let refused = team.bed.fails(1, &format!("agent adopt {} {socket}", panes[1]));
     assert!(refused.contains("belongs to claude"), "{refused}");
