@@ -196,13 +196,11 @@ impl DeadLetterChoice {
             changed.push(letter);
         }
         if !context.out.is_json() {
-            let count = plural(changed.len() as u64, "dead letter");
-            match &changed[..] {
-                [letter] => context.out.line(done(letter.id.as_str(), letter.mailbox.as_str()))?,
-                [] if left == 0 => context.out.line("no dead letters")?,
-                [] => {}
-                _ => context.out.line(done(&count, "their mailboxes"))?,
-            }
+            context.out.line(match &changed[..] {
+                [letter] => done(letter.id.as_str(), letter.mailbox.as_str()),
+                [] if left == 0 => "no dead letters".to_owned(),
+                all => done(&plural(all.len() as u64, "dead letter"), "their mailboxes"),
+            })?;
         }
         match left {
             0 => Ok(()),
@@ -223,10 +221,8 @@ struct RetryDeadLetter {
 impl RetryDeadLetter {
     fn run(self, context: &Context) -> Outcome {
         let done = |what: &str, mailbox: &str| {
-            let unread = match is_unread(context, mailbox) {
-                true => "; no running agent reads it".to_owned(),
-                false => String::new(),
-            };
+            let unread =
+                if is_unread(context, mailbox) { "; no running agent reads it" } else { "" };
             format!("returned {what} to {mailbox}{unread}")
         };
         self.which.each(context, (done, "queued"), |queue, letter| {

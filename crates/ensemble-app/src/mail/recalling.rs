@@ -70,11 +70,9 @@ pub fn recall(
             Err(failure) => drop(failed.get_or_insert(failure)),
         }
     }
+    let (id, place) = (id.to_string(), "in any mailbox".to_owned());
     match failed {
-        None if copies.is_empty() => {
-            let place = "in any mailbox".to_owned();
-            Err(Error::NoMessage { id: id.to_string(), place }.into())
-        }
+        None if copies.is_empty() => Err(Error::NoMessage { id, place }.into()),
         None => Ok(copies),
         Some(failure) => {
             copies.iter().for_each(|copy| say(&copy.sentence()));

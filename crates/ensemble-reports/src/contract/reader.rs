@@ -252,10 +252,8 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
 /// The words of a line that has commas between words; of any other line the whole.
 fn words_of(line: &str) -> Vec<&str> {
     let words: Vec<&str> = line.trim().split(", ").collect();
-    match words.iter().any(|word| word.contains(char::is_whitespace)) {
-        true => vec![line.trim()],
-        false => words,
-    }
+    let is_prose = words.iter().any(|word| word.contains(char::is_whitespace));
+    if is_prose { vec![line.trim()] } else { words }
 }
 
 /// Whether a value says that there is none: null, or `None`, `n/a` and the like.

@@ -24,7 +24,7 @@ use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
-use ensemble_core::{Error, Result, allow_unreadable};
+use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
 use ensemble_reports::contract::{self, Reading, Summary};
 
 /// The document, below the queue.
@@ -63,11 +63,7 @@ impl Batches {
 
     /// The published summary of a batch; `None` if there is none yet.
     pub fn published_summary(&self, batch: &Name) -> Result<Option<Summary>> {
-        let dir = self.state.join("batches");
-        if !dir.is_dir() {
-            return Ok(None);
-        }
-        let dir = Dir::open(&dir)?;
+        let Some(dir) = self.existing_dir()? else { return Ok(None) };
         if dir.stat(&told_name(batch))?.is_none() {
             return Ok(None);
         }
@@ -84,17 +80,9 @@ impl Batches {
         if let Some(summary) = self.published_summary(batch)? {
             return Ok(Some(summary));
         }
-        let dir = self.state.join("batches");
-        if !dir.is_dir() {
-            return Ok(None);
-        }
-        match decided(&Dir::open(&dir)?, &decided_name(batch))? {
-            None => Ok(None),
-            Some((_, summary)) => {
-                let told = self.announce(batch, &summary, actor, recorder)?;
-                Ok(Some(told.summary().clone()))
-            }
-        }
+        let Some(dir) = self.existing_dir()? else { return Ok(None) };
+        let Some((_, summary)) = decided(&dir, &decided_name(batch))? else { return Ok(None) };
+        Ok(Some(self.announce(batch, &summary, actor, recorder)?.summary().clone()))
     }
 
     /// Publishes the summary of a batch, unless that was done. The first summary counts.
@@ -122,11 +110,7 @@ impl Batches {
     /// Removes the files of published batches for which `is_old` is true, and returns their number. A summary that
     /// was decided and not published stays.
     pub fn sweep(&self, is_old: &mut dyn FnMut(&FileStat) -> bool) -> Result<usize> {
-        let dir = self.state.join("batches");
-        if !dir.is_dir() {
-            return Ok(0);
-        }
-        let dir = Dir::open(&dir)?;
+        let Some(dir) = self.existing_dir()? else { return Ok(0) };
         let mut forgotten = 0;
         for told in dir.names()? {
             let batch = told.strip_suffix(".told").and_then(|batch| Name::new(batch).ok());
@@ -150,6 +134,10 @@ impl Batches {
         };
         Dir::open(&self.queue)?.ensure_child("reports", FileModes::default())?;
         LockedDocument::lock_with(self.queue.join(SUMMARY_PATH), LOCK_PATIENCE, options)
+    }
+
+    fn existing_dir(&self) -> Result<Option<Dir>> {
+        allow_missing(Dir::open(&self.state.join("batches")))
     }
 
     fn dir(&self) -> Result<Dir> {

@@ -241,9 +241,8 @@ impl Dispatcher<'_> {
                     summary.missing_tasks.push(task.clone());
                 }
                 TaskProgress::UnderReview { verdicts } => {
-                    let said =
-                        format!("its review is missing ({} of the verdicts)", verdicts.len());
-                    summary.errors.push(format!("{task}: {said}"));
+                    let had = format!("({} of the verdicts)", verdicts.len());
+                    summary.errors.push(format!("{task}: its review is missing {had}"));
                     summary.missing_tasks.push(task.clone());
                 }
                 TaskProgress::NeedsFix => {

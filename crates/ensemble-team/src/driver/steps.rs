@@ -77,8 +77,10 @@ impl StepDriver<'_> {
             }
             Ok(())
         };
-        for step in self.unprompted(task_id)? {
-            send(step)?;
+        for (step, noted) in self.store.handed(task_id)? {
+            if noted.is_none() && self.mail.settings(&step.agent).is_ok() {
+                send(step)?;
+            }
         }
         let nothing = loop {
             match self.store.claim_step(&ClaimRequest::for_task(task_id))? {
@@ -114,17 +116,6 @@ impl StepDriver<'_> {
             self.recorder.record(types::STEP_UNTOLD, by.as_str(), data);
         }
         Ok(submitted)
-    }
-
-    /// Held steps without a noted prompt.
-    fn unprompted(&self, task_id: &str) -> Result<Vec<ClaimedStep>> {
-        let mut found = Vec::new();
-        for (step, noted) in self.store.handed(task_id)? {
-            if noted.is_none() && self.mail.settings(&step.agent).is_ok() {
-                found.push(step);
-            }
-        }
-        Ok(found)
     }
 
     fn prompt(&self, step: ClaimedStep) -> Result<SentPrompt> {

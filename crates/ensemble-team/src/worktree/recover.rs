@@ -290,13 +290,9 @@ impl Worktrees {
                 "it is not a worktree, and its owner is unknown"
             };
             let (path, problem) = (path.display().to_string(), problem.to_owned());
-            found.push(WorktreeFinding {
-                task: None,
-                path,
-                problem,
-                repaired: false,
-                is_note: true,
-            });
+            let entry =
+                WorktreeFinding { task: None, path, problem, repaired: false, is_note: true };
+            found.push(entry);
         }
         Ok(())
     }

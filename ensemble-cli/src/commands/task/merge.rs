@@ -61,9 +61,7 @@ impl MergeTask {
             }
         }
         context.out.flush()?;
-        if let Some(error) = refused {
-            return Err(error.into());
-        }
+        refused.map_or(Ok(()), Err)?;
         if failed == 0 {
             return Ok(());
         }

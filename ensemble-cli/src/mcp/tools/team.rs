@@ -12,7 +12,6 @@ use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
-use ensemble_core::spool::State;
 use ensemble_project::rows::rows;
 use ensemble_project::workload::{TaskBooks, Workload};
 use ensemble_reports::contract::{self, Status};
@@ -127,13 +126,8 @@ fn sign_of_life(desk: &ToolContext, context_used: Option<u8>) -> ToolAnswer {
 /// The messages in this agent's hands.
 fn held(desk: &ToolContext) -> Result<Vec<Lease>, ToolError> {
     let found = desk.queue()?.unfinished(&desk.mailbox, HELD_MAX)?;
-    let mine = found.into_iter().filter_map(|found| match found.state {
-        State::Acked { holder, epoch } if holder == desk.agent => {
-            Some(Lease { mailbox: desk.mailbox.clone(), id: found.id, holder, epoch })
-        }
-        _ => None,
-    });
-    Ok(mine.collect())
+    let leases = found.iter().filter_map(|found| found.lease().ok());
+    Ok(leases.filter(|lease| lease.holder == desk.agent).collect())
 }
 
 pub(super) fn whoami(desk: &ToolContext, _: NoParams) -> ToolAnswer {
