@@ -189,9 +189,8 @@ impl DeadLetterChoice {
                 Err(error) => return Err(error.into()),
             }
             if context.out.is_json() {
-                context.out.object(
-                    &json!({ "id": letter.id, "mailbox": letter.mailbox, "state": state }),
-                )?;
+                let now = json!({ "id": letter.id, "mailbox": letter.mailbox, "state": state });
+                context.out.object(&now)?;
             }
             changed.push(letter);
         }
@@ -287,10 +286,8 @@ impl DeadLetterPlaces {
         let outbox = ProjectQueue::in_directory(context.project()?.open_outbox()?.into_spool());
         places.push(DeadLetterPlace { word: OUTBOX, queue: outbox });
         if let Ok(spool) = context.spool() {
-            places.push(DeadLetterPlace {
-                word: DIRECTORY,
-                queue: ProjectQueue::in_directory(spool),
-            });
+            let queue = ProjectQueue::in_directory(spool);
+            places.push(DeadLetterPlace { word: DIRECTORY, queue });
         }
         Ok(Self(places))
     }

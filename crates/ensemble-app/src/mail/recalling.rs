@@ -87,10 +87,8 @@ pub fn recall_replaced(
     queue: &ProjectQueue,
     replacement: &Envelope,
 ) -> Outcome<Option<RecalledCopy>> {
-    match &replacement.replaces {
-        Some(id) => recall_copy(app, queue, &replacement.to, id),
-        None => Ok(None),
-    }
+    let Some(id) = &replacement.replaces else { return Ok(None) };
+    recall_copy(app, queue, &replacement.to, id)
 }
 
 /// `None` if the mailbox has no such message.

@@ -18,11 +18,8 @@ pub(super) fn word(text: &str) -> String {
     if text.is_empty() {
         return sign.to_owned();
     }
-    if text.chars().any(char::is_lowercase) {
-        plain_field(text)
-    } else {
-        plain_field(&text.to_lowercase())
-    }
+    let is_mixed = text.chars().any(char::is_lowercase);
+    if is_mixed { plain_field(text) } else { plain_field(&text.to_lowercase()) }
 }
 
 /// A value with its spellings: the written form first, then the others that are read.
@@ -86,12 +83,8 @@ impl<'a> FieldReader<'a> {
     ) {
         if self.problems.len() < PROBLEMS_MAX {
             let field = format!("{}{field}", self.prefix);
-            self.problems.push(FieldProblem {
-                line,
-                field,
-                detail: detail.into(),
-                hint: hint.into(),
-            });
+            let (detail, hint) = (detail.into(), hint.into());
+            self.problems.push(FieldProblem { line, field, detail, hint });
         }
     }
 

@@ -159,13 +159,10 @@ impl Batches {
         actor: &Name,
         recorder: &dyn Recorder,
     ) -> Result<()> {
-        let names = dir.names()?;
-        let mut decided_ones: Vec<&str> =
-            names.iter().filter_map(|name| name.strip_suffix(".yaml")).collect();
-        decided_ones.sort_unstable();
-        for batch in decided_ones.into_iter().filter(|batch| *batch != own.as_str()) {
-            let is_told = names.iter().any(|name| name.strip_suffix(".told") == Some(batch));
-            if is_told {
+        let mut names = dir.names()?;
+        names.sort_unstable();
+        for batch in names.iter().filter_map(|name| name.strip_suffix(".yaml")) {
+            if batch == own.as_str() || names.contains(&format!("{batch}.told")) {
                 continue;
             }
             let Ok(batch) = Name::new(batch) else { continue };

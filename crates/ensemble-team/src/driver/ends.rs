@@ -184,10 +184,9 @@ impl TaskEnds {
             ..TaskEndRecord::default()
         });
         let Some(is_end) = change(&mut ended)? else { return Ok(false) };
-        let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
-        ended.messages.drain(..surplus);
-        let surplus = ended.reported.len().saturating_sub(MESSAGES_MAX);
-        ended.reported.drain(..surplus);
+        for ids in [&mut ended.messages, &mut ended.reported] {
+            ids.drain(..ids.len().saturating_sub(MESSAGES_MAX));
+        }
         ended.at = Some(SystemClock.wall());
         let line = json!(ended).to_string();
         if content.len() + line.len() < SHARD_BYTES_MAX {
@@ -312,9 +311,7 @@ fn open_messages(
     };
     let is_open = |id: &MessageId| {
         !ended.messages.iter().any(|known| known == id.as_str())
-            && spool
-                .peek(author, id)
-                .is_ok_and(|envelope| envelope.handed_over_task() == Some(task))
+            && spool.peek(author, id).is_ok_and(|it| it.handed_over_task() == Some(task))
     };
     Ok(found.into_iter().map(|found| found.id).filter(is_open).collect())
 }

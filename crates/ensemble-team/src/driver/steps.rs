@@ -19,7 +19,6 @@ use crate::steps::{
     ClaimOutcome, ClaimRequest, ClaimedStep, Completion, NoStep, StepKey, StepStore, SubmittedStep,
 };
 use ensemble_core::broker::Broker;
-use ensemble_core::env::PublishOutcome;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, KnownSender, MessageId, Name};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
@@ -132,9 +131,8 @@ impl StepDriver<'_> {
             envelope = self.shortened(envelope, &prompt.text)?;
         }
         match self.mail.publish(&envelope) {
-            Ok(PublishOutcome::Stored | PublishOutcome::AlreadyStored) => {}
-            // Published before a crash, with files as they were then.
-            Err(Error::Conflict { .. }) => {}
+            // A conflict was published before a crash, with files as they were then.
+            Ok(_) | Err(Error::Conflict { .. }) => {}
             Err(error) => return Err(error),
         }
         self.store.note_prompt(&step, Some(message.as_str()), &prompt)?;
@@ -150,10 +148,8 @@ impl StepDriver<'_> {
     /// A message that says where a prompt is that is too large for it.
     fn shortened(&self, mut envelope: Envelope, text: &str) -> Result<Envelope> {
         let attachment = self.mail.attach(text.as_bytes())?;
-        envelope.body = format!(
-            "attachments/{} has the prompt ({} bytes).\n",
-            attachment.sha256, attachment.bytes
-        );
+        let (sha256, bytes) = (&attachment.sha256, attachment.bytes);
+        envelope.body = format!("attachments/{sha256} has the prompt ({bytes} bytes).\n");
         Ok(envelope.with_attachment(attachment))
     }
 

@@ -243,10 +243,8 @@ impl Worktrees {
 
     /// Whether the remote had a branch of this task when it was fetched last.
     fn is_on_remote(&self, task: &BoardTask) -> Result<bool> {
-        Ok(match self.copy_of(&task.id) {
-            Some(copy) => self.commit_at(&copy)?.is_some(),
-            None => false,
-        })
+        let Some(copy) = self.copy_of(&task.id) else { return Ok(false) };
+        Ok(self.commit_at(&copy)?.is_some())
     }
 
     /// Removes a worktree that should not exist. If no host works on the task, its branch on the remote is removed,

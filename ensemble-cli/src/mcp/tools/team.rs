@@ -155,10 +155,9 @@ pub(super) fn list_agents(desk: &ToolContext, _: NoParams) -> ToolAnswer {
     let queue = desk.queue()?;
     queue.overlook()?;
     let books = TaskBooks::open(&desk.project);
-    let elsewhere = if queue.directory().is_none() { queue.mailboxes()? } else { Vec::new() };
-    let hosts = match queue.directory() {
-        Some(_) => Vec::new(),
-        None => ensemble_project::hosts::others(&desk.project.state),
+    let (elsewhere, hosts) = match queue.directory() {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => (queue.mailboxes()?, ensemble_project::hosts::others(&desk.project.state)),
     };
     let rows = rows(members, &books, &elsewhere, &hosts);
     let is_one = |name: &Name| rows.iter().any(|row| row.member.name == *name);
