@@ -141,7 +141,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// Whether the integration branch has an approved task, whose merge is then finished.
+    /// Whether the integration branch has this approved task, whose merge `repair` then finishes.
     fn recover_merge(&self, task: &BoardTask, head: &str, repair: bool) -> Result<bool> {
         let Some(commit) = &task.review_commit else { return Ok(false) };
         let Some(commit) = self.commit_at(commit)? else { return Ok(false) };
