@@ -203,9 +203,7 @@ impl DeadLetterChoice {
         }
         match left {
             0 => Ok(()),
-            left => {
-                Err(Failure::refused(format!("{} left as before", plural(left, "dead letter"))))
-            }
+            _ => Err(Failure::refused(plural(left, "dead letter") + " left as before")),
         }
     }
 }

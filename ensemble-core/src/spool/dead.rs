@@ -163,11 +163,8 @@ impl Spool {
         let reason =
             self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
         let epoch = reason.epoch;
-        self.write_reason(
-            &mailbox,
-            id,
-            &DeadLetterReason { redriven: true, told: false, ..reason },
-        )?;
+        let redriven = DeadLetterReason { redriven: true, told: false, ..reason };
+        self.write_reason(&mailbox, id, &redriven)?;
         let front = FrontFile { id: id.clone(), priority, epoch, not_before: 0 };
         match mailbox.dead.move_new(&file, &mailbox.front, &front.file())? {
             MoveOutcome::Done => {}
@@ -214,11 +211,8 @@ impl Spool {
         if mailbox.cur.stat(&held.file())?.is_none() {
             return Err(self.lost(mailbox, held));
         }
-        self.write_reason(
-            mailbox,
-            &held.id,
-            &self.reason_now(reason, Some(&held.holder), held.epoch),
-        )?;
+        let dead = self.reason_now(reason, Some(&held.holder), held.epoch);
+        self.write_reason(mailbox, &held.id, &dead)?;
         let mut letter = place::plain(&held.id);
         match mailbox.cur.move_new(&held.file(), &mailbox.dead, &letter)? {
             MoveOutcome::Done => {}

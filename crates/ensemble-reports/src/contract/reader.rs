@@ -89,8 +89,7 @@ impl<'a> FieldReader<'a> {
     }
 
     fn wrong(&mut self, field: &MappingField, wanted: &str) {
-        let is = field.node.kind();
-        let detail = format!("is {is}, not {wanted}");
+        let detail = format!("is {}, not {wanted}", field.node.kind());
         self.problem(field.line, &field.name, detail, format!("write {wanted}"));
     }
 

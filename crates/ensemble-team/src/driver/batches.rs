@@ -181,9 +181,7 @@ impl Batches {
         let content = contract::write(summary);
         let tmp = Dir::open(&self.queue)?.ensure_child("tmp", FileModes::default())?;
         let tmp_name = temporary_name(&format!("batch-{batch}"));
-        let file =
-            tmp.write_new(&tmp_name, content.as_bytes(), FileModes::default(), self.durability)?;
-        drop(file);
+        tmp.write_new(&tmp_name, content.as_bytes(), FileModes::default(), self.durability)?;
         let moved = tmp.move_new(&tmp_name, dir, &decided_name(batch));
         if !matches!(moved, Ok(MoveOutcome::Done)) {
             tmp.remove(&tmp_name)?;
@@ -213,8 +211,7 @@ impl Batches {
 
     /// Checks that the watcher has delivered the current document. If no watcher ever ran, it counts as delivered.
     fn is_delivered(&self, current: &[u8]) -> Result<()> {
-        let last = Ledger::last_routed(&self.state, SUMMARY_PATH)?;
-        match last {
+        match Ledger::last_routed(&self.state, SUMMARY_PATH)? {
             Some(Some(sha256)) if sha256 == Digest::of(current) => Ok(()),
             None => Ok(()),
             Some(_) => Err(BatchError::Undelivered { path: self.queue.join(SUMMARY_PATH) }.into()),

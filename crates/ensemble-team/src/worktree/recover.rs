@@ -219,9 +219,8 @@ impl Worktrees {
     }
 
     fn task_branches(&self) -> Result<BTreeSet<String>> {
-        let call = self.repository();
-        let all =
-            call.run(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/task/"])?;
+        let words = ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/task/"];
+        let all = self.repository().run(&words)?;
         Ok(all.lines().map(str::to_owned).collect())
     }
 
