@@ -63,7 +63,7 @@ impl Batches {
 
     /// The published summary of a batch; `None` if there is none yet.
     pub fn published_summary(&self, batch: &Name) -> Result<Option<Summary>> {
-        let Some(dir) = self.existing_dir()? else { return Ok(None) };
+        let Some(dir) = self.open_existing()? else { return Ok(None) };
         if dir.stat(&told_name(batch))?.is_none() {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Batches {
         if let Some(summary) = self.published_summary(batch)? {
             return Ok(Some(summary));
         }
-        let Some(dir) = self.existing_dir()? else { return Ok(None) };
+        let Some(dir) = self.open_existing()? else { return Ok(None) };
         let Some((_, summary)) = decided(&dir, &decided_name(batch))? else { return Ok(None) };
         Ok(Some(self.announce(batch, &summary, actor, recorder)?.summary().clone()))
     }
@@ -110,7 +110,7 @@ impl Batches {
     /// Removes the files of published batches for which `is_old` is true, and returns their number. A summary that
     /// was decided and not published stays.
     pub fn sweep(&self, is_old: &mut dyn FnMut(&FileStat) -> bool) -> Result<usize> {
-        let Some(dir) = self.existing_dir()? else { return Ok(0) };
+        let Some(dir) = self.open_existing()? else { return Ok(0) };
         let mut forgotten = 0;
         for told in dir.names()? {
             let batch = told.strip_suffix(".told").and_then(|batch| Name::new(batch).ok());
@@ -136,7 +136,7 @@ impl Batches {
         LockedDocument::lock_with(self.queue.join(SUMMARY_PATH), LOCK_PATIENCE, options)
     }
 
-    fn existing_dir(&self) -> Result<Option<Dir>> {
+    fn open_existing(&self) -> Result<Option<Dir>> {
         allow_missing(Dir::open(&self.state.join("batches")))
     }
 
