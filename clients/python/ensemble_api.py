@@ -57,6 +57,7 @@ class Api:
         if hello.get("protocol") != PROTOCOL:
             self.close()
             raise ApiError("closed", f"`{program}` does not speak version {PROTOCOL} of the API")
+        self._line_bytes_max = hello["line_bytes_max"]
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Api:
@@ -104,12 +105,14 @@ class Api:
 
     def _ask(self, method: str, params: dict[str, Any]) -> int:
         call = next(self._ids)
+        line = (json.dumps({"id": call, "method": method, "params": params}) + "\n").encode()
+        if len(line) > self._line_bytes_max:  # The answer would not say which call it is for.
+            raise ApiError("too_large", f"a call has at most {self._line_bytes_max} bytes")
         self._waiting[call] = queues.SimpleQueue()
-        line = json.dumps({"id": call, "method": method, "params": params}) + "\n"
         with self._lock:
             if not self._is_open or not self._process.stdin:
                 raise ApiError("closed", "the API has ended")
-            self._process.stdin.write(line.encode())
+            self._process.stdin.write(line)
             self._process.stdin.flush()
         return call
 

@@ -34,7 +34,7 @@ export interface StartOptions {
 interface Answer {
   readonly id?: number;
   readonly subscription?: number;
-  readonly hello?: { readonly protocol: number };
+  readonly hello?: { readonly protocol: number; readonly line_bytes_max: number };
   readonly result?: Line[];
   readonly news?: Line;
   readonly error?: { readonly code: string; readonly message: string; readonly hint?: string };
@@ -57,6 +57,7 @@ export class Api {
   readonly #listeners = new Map<number, (answer: Answer) => void>();
   readonly #hello = Promise.withResolvers<Answer>();
   #last = 0;
+  #lineBytesMax = 0;
   #isOpen = true;
 
   private constructor(program: string, words: string[]) {
@@ -82,7 +83,10 @@ export class Api {
     const agent = given.agent ? ["--as", given.agent] : [];
     const api = new Api(program, ["--queue", queue, ...agent, "admin", "api"]);
     const { hello, error } = await api.#hello.promise;
-    if (hello?.protocol === PROTOCOL) return api;
+    if (hello?.protocol === PROTOCOL) {
+      api.#lineBytesMax = hello.line_bytes_max;
+      return api;
+    }
     await api.close();
     throw new ApiError("closed", error?.message ?? `it does not speak version ${PROTOCOL}`);
   }
@@ -138,9 +142,13 @@ export class Api {
 
   #ask(method: string, params: Params, listener: (answer: Answer) => void): number {
     if (!this.#isOpen) throw new ApiError("closed", "the API has ended");
-    const id = ++this.#last;
+    const id = ++this.#last, line = `${JSON.stringify({ id, method, params })}\n`;
+    if (Buffer.byteLength(line) > this.#lineBytesMax) {
+      // The answer would not say which call it is for.
+      throw new ApiError("too_large", `a call has at most ${this.#lineBytesMax} bytes`);
+    }
     this.#listeners.set(id, listener);
-    this.#process.stdin.write(`${JSON.stringify({ id, method, params })}\n`);
+    this.#process.stdin.write(line);
     return id;
   }
 

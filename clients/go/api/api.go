@@ -13,6 +13,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -44,9 +45,14 @@ func (e *Error) Error() string {
 
 var over = &Error{Code: "closed", Message: "the API has ended"}
 
+type greeting struct {
+	Protocol     int
+	LineBytesMax int `json:"line_bytes_max"`
+}
+
 type answer struct {
 	ID, Subscription uint64
-	Hello            struct{ Protocol int }
+	Hello            greeting
 	Result           json.RawMessage
 	News             Line
 	Error            *Error
@@ -61,6 +67,7 @@ type API struct {
 	said    map[uint64][]answer // Lines for each call or subscription that is waited for.
 	isOver  bool
 	ended   chan error
+	lineMax int
 }
 
 // Start starts the program: the given one, the variable ENSEMBLE_BIN, or the first one on PATH.
@@ -91,6 +98,7 @@ func Start(queue, agent, program string) (*API, error) {
 	a.changed = sync.NewCond(&a.mutex)
 	lines, hello := json.NewDecoder(stdout), answer{}
 	isKnown := lines.Decode(&hello) == nil && hello.Hello.Protocol == protocol
+	a.lineMax = hello.Hello.LineBytesMax
 	go func() {
 		a.read(lines)
 		a.ended <- command.Wait()
@@ -192,9 +200,16 @@ func (a *API) ask(method string, params Params) (uint64, error) {
 		return 0, over
 	}
 	a.last++
+	line, err := json.Marshal(map[string]any{"id": a.last, "method": method, "params": params})
+	if err == nil && len(line) >= a.lineMax { // The answer would not say which call it is for.
+		err = &Error{Code: "too_large", Message: fmt.Sprintf("a call has at most %d bytes", a.lineMax)}
+	}
+	if err != nil {
+		return 0, err
+	}
 	a.said[a.last] = nil
-	call := map[string]any{"id": a.last, "method": method, "params": params}
-	return a.last, json.NewEncoder(a.stdin).Encode(call)
+	_, err = a.stdin.Write(append(line, '\n'))
+	return a.last, err
 }
 
 func (a *API) forget(id uint64) {

@@ -62,6 +62,22 @@ fn the_go_worker_waits_by_the_api_or_by_looks() {
 }
 
 #[test]
+fn the_python_client_refuses_a_call_that_is_too_large() {
+    let home = tempfile::tempdir().unwrap();
+    let script = r#"import sys; from ensemble_api import *
+try: Api(sys.argv[1]).call("send", text="x" * 2**20)
+except ApiError as error: print(error.code)"#;
+    assert_eq!(run_python(script, home.path()), "too_large\n");
+}
+
+fn run_python(script: &str, queue: &Path) -> String {
+    let mut run = Command::new("python3");
+    run.args(["-c", script]).arg(queue).current_dir(root().join("clients/python"));
+    let output = run.env("ENSEMBLE_BIN", ENSEMBLE).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
 fn a_shell_forwards_the_message_that_it_has_received() {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
