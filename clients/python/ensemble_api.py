@@ -141,12 +141,14 @@ def receive_wait(queue: Queue, mailbox: str, holder: str, seconds: float,
                  api: Api | None = None) -> Message | None:
     """Takes the next due message and waits for it: by `api`, else by a look each second."""
     end = time.monotonic() + seconds
+    known: Any = None
     while (message := queue.receive(mailbox, holder)) is None:
         left = end - time.monotonic()
         if left <= 0:
             return None
-        if api is None:
-            time.sleep(min(LOOK_SECONDS, left))
-        else:
-            api.wait("mail", math.ceil(left), mailbox=mailbox, where={"state": "queued"})
+        where = {"state": "queued"}
+        news = api and api.wait("mail", math.ceil(left), mailbox=mailbox, where=where)
+        if news == known:  # There is no API, or what waits may not be received yet.
+            time.sleep(max(0.0, min(LOOK_SECONDS, end - time.monotonic())))
+        known = news
     return message

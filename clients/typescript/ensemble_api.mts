@@ -164,10 +164,13 @@ export class Api {
 export async function receiveWait(
   queue: Queue, mailbox: string, holder: string, seconds: number, api?: Api,
 ): Promise<Message | undefined> {
+  let known: unknown;
   for (const end = Date.now() + seconds * 1000; ; ) {
     const message = queue.receive(mailbox, holder), left = end - Date.now();
     if (message || left <= 0) return message;
-    if (api) await api.wait("mail", left / 1000, { mailbox, where: { state: "queued" } });
-    else await sleep(Math.min(LOOK_MS, left));
+    const news = await api?.wait("mail", left / 1000, { mailbox, where: { state: "queued" } });
+    // There is no API, or what waits may not be received yet.
+    if (news?.id === known) await sleep(Math.max(0, Math.min(LOOK_MS, end - Date.now())));
+    known = news?.id;
   }
 }

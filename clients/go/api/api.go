@@ -169,20 +169,27 @@ func (a *API) Close() error {
 // that is nil.
 func ReceiveWait(queue ensemble.Queue, mailbox, holder string, timeout time.Duration, a *API) (
 	*ensemble.Message, error) {
+	var known any
 	for end := time.Now().Add(timeout); ; {
 		message, err := queue.Receive(mailbox, holder)
 		left := time.Until(end)
 		if message != nil || err != nil || left <= 0 {
 			return message, err
 		}
-		if a == nil {
-			time.Sleep(look)
-			continue
+		var news Line
+		if a != nil {
+			where := Params{"mailbox": mailbox, "where": Params{"state": "queued"}}
+			if news, err = a.Wait("mail", left, where); err != nil {
+				return nil, err
+			}
 		}
-		where := Params{"mailbox": mailbox, "where": Params{"state": "queued"}}
-		if _, err := a.Wait("mail", left, where); err != nil {
-			return nil, err
+		if left = time.Until(end); left > look {
+			left = look
 		}
+		if news["id"] == known { // There is no API, or what waits may not be received yet.
+			time.Sleep(left)
+		}
+		known = news["id"]
 	}
 }
 

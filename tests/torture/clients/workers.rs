@@ -62,12 +62,27 @@ fn the_go_worker_waits_by_the_api_or_by_looks() {
 }
 
 #[test]
-fn the_python_client_refuses_a_call_that_is_too_large() {
+fn the_python_client_pauses_before_a_plan_that_waits_and_refuses_a_large_call() {
     let home = tempfile::tempdir().unwrap();
+    let queue = home.path().join("queue");
+    for directory in ["mailbox/w", "gates"] {
+        std::fs::create_dir_all(queue.join(directory)).unwrap();
+    }
+    std::fs::write(queue.join("gates/task-1@w.yaml"), "").unwrap();
     let script = r#"import sys; from ensemble_api import *
-try: Api(sys.argv[1]).call("send", text="x" * 2**20)
-except ApiError as error: print(error.code)"#;
-    assert_eq!(run_python(script, home.path()), "too_large\n");
+class Counted(Api):
+    waits = 0
+    def wait(self, *words, **params):
+        self.waits += 1
+        assert self.waits < 20
+        return super().wait(*words, **params)
+queue = Queue(sys.argv[1])
+queue.send("w", "build", type="task", task_id="task-1")
+with Counted(sys.argv[1], agent="w") as api:
+    print(receive_wait(queue, "w", "w", 1, api))
+    try: api.call("send", text="x" * 2**20)
+    except ApiError as error: print(error.code)"#;
+    assert_eq!(run_python(script, &queue), "None\ntoo_large\n");
 }
 
 fn run_python(script: &str, queue: &Path) -> String {
