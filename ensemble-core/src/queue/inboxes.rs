@@ -204,7 +204,9 @@ impl Inboxes {
             if events.is_empty() {
                 break;
             }
-            events.into_iter().try_for_each(|event| self.handle_event(event))?;
+            // One that fails does not hide the mail of the others.
+            let handled = events.into_iter().map(|event| self.handle_event(event));
+            handled.fold(Ok(()), Result::and)?;
         }
         Ok(())
     }
