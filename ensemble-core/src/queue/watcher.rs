@@ -25,7 +25,7 @@ use crate::dropbox::{
     BoxFinding, BoxSpec, CompleteFile, DROP_BOXES, Ledger, LedgerEntry, OpenBoxes, PathPattern,
     RejectedFile, Routes, STATE_DIRECTORY, UnfitFile, WATCH_LOCK,
 };
-use crate::durable::FileLock;
+use crate::durable::{FileLock, make_directory};
 use crate::env::{Clock as _, Monotonic, SystemClock};
 use crate::event_log::types;
 use crate::message::Name;
@@ -113,7 +113,7 @@ impl Watcher {
     /// [`Error::Locked`] if another watcher works on the queue; or the directory beside it cannot be written.
     pub fn new(queue: &Queue) -> Result<Self> {
         let state = queue.root().parent().unwrap_or_else(|| Path::new("/")).join(STATE_DIRECTORY);
-        std::fs::create_dir_all(&state).map_err(|e| Error::io("create", &state, e))?;
+        make_directory(&state)?;
         let lock = FileLock::acquire(&state.join(WATCH_LOCK), LOCK_PATIENCE)?;
         Ok(Self {
             queue: queue.clone(),

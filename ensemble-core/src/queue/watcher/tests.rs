@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
@@ -63,6 +64,8 @@ fn a_closure_gets_each_version_once_whether_events_come_or_not() {
         let bed = bed();
         bed.put("before", "status: success\n...\n");
         let (mut watcher, seen) = bed.watcher();
+        let state = bed.home.path().join(STATE_DIRECTORY).metadata().unwrap();
+        assert_eq!(state.permissions().mode() & 0o777, 0o700, "it is private");
         if !has_events {
             watcher.events = None;
         }
