@@ -8,7 +8,7 @@ use super::Queue;
 use crate::env::Lease;
 use crate::{Error, Result};
 
-/// Extends a lease at once and at half of its length, until it is dropped. [`Message`](super::Message) has an example.
+/// Extends a lease at once and at each third of it, until it is dropped. [`Message`](super::Message) has an example.
 ///
 /// It stops by itself once the lease is lost; the next call on the message then returns that error.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl KeepAlive {
             let has_time = |pause: Duration| {
                 matches!(stopped.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
             };
-            while has_time(duration / 2) {
-                // A full disk may have room again before the lease expires.
+            while has_time(duration / 3) {
+                // A full disk may have room again at the next third, before the lease expires.
                 if matches!(spool.extend(&lease, duration), Err(Error::LeaseLost { .. })) {
                     return;
                 }
