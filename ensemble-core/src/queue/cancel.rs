@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Result};
 
-/// Ends every wait of the [`Mailbox`](super::Mailbox) handles that were made with
+/// Ends every blocking wait of the [`Mailbox`](super::Mailbox) handles that were made with
 /// [`until`](super::Mailbox::until), at once and for good. A cancelled wait takes no message with it.
 ///
 /// Its descriptor is readable once it is cancelled, for your own `poll`. It takes two descriptors.

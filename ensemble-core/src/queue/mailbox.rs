@@ -108,7 +108,8 @@ impl Mailbox {
         Ok(Self { holder: holder.into_name()?, ..self.clone() })
     }
 
-    /// The same mailbox; every wait of the returned handle ends once the token is cancelled.
+    /// The same mailbox; every wait of the returned handle that blocks a thread ends once the token is cancelled. An
+    /// async wait ends when you drop its future.
     #[must_use]
     pub fn until(&self, cancel: &CancelToken) -> Self {
         Self { cancel: Some(cancel.clone()), ..self.clone() }
@@ -134,7 +135,7 @@ impl Mailbox {
     /// Sends several messages with one sync of the directory. Delays are not possible here.
     ///
     /// # Errors
-    /// As for [`Queue::send`], for the first message that fails; those before it are sent.
+    /// As for [`Queue::send`]. After a mistake in a draft none is sent; where one cannot be stored, those before it are.
     pub fn send_all<D: Into<Draft>>(
         &self,
         drafts: impl IntoIterator<Item = D>,

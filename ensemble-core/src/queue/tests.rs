@@ -289,7 +289,7 @@ fn mistakes_in_a_draft_are_reported_by_the_send() {
     let none = Settings::default().with_capacity(0);
     assert!(matches!(bed.queue.mailbox_with("w", &none), Err(Error::Invalid { .. })));
     assert!(matches!(bed.inbox.configure(&none), Err(Error::Invalid { .. })));
-    let several = bed.inbox.send_all([Draft::new("x").delay(MINUTE)]);
+    let several = bed.inbox.send_all([Draft::new("x"), Draft::new("x").delay(MINUTE)]);
     assert!(matches!(several, Err(Error::Invalid { .. })));
     assert!(matches!(bed.queue.send("wroker-1", "x"), Err(Error::NoMailbox { .. })));
     assert!(matches!(bed.queue.existing("wroker-1"), Err(Error::NoMailbox { .. })));
