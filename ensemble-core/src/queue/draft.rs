@@ -43,7 +43,7 @@ pub struct Draft {
     content: DraftContent,
     sender: Option<Name>,
     kind: Option<Name>,
-    id: Option<MessageId>,
+    pub(super) id: Option<MessageId>,
     task: Option<String>,
     priority: u8,
     expires_in: Option<Duration>,

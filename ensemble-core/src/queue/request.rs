@@ -83,8 +83,9 @@ impl PendingRequest {
 }
 
 impl Mailbox {
-    /// Asks for a decision: the draft's kind is `shutdown` or `plan_approval`, its task the one that a plan is for, and
-    /// its expiry the deadline. The addressee receives it as a message, which it [approves](Message::approve) or
+    /// Asks for a decision: the draft's kind is `shutdown` or `plan_approval`, its task the one that a plan is for,
+    /// its expiry the deadline, at least 1 s, and its id that of the request; its priority and its correlation are
+    /// not used. The addressee receives it as a message, which it [approves](Message::approve) or
     /// [declines](Message::decline). Unlike [`ask`](Self::ask), only the addressee may answer, and its first
     /// answer is final. [`PendingRequest`] has an example.
     ///
@@ -93,6 +94,7 @@ impl Mailbox {
     pub fn request(&self, to: impl IntoName, draft: impl Into<Draft>) -> Result<PendingRequest> {
         let to = to.into_name()?;
         let draft = draft.into().without_delay()?;
+        let id = draft.id.clone();
         let envelope = draft.into_envelope(self.queue(), to.clone(), Some(self.name()))?;
         let requester = envelope.from.clone();
         let content = read_content(self.queue(), &envelope)?;
@@ -101,7 +103,11 @@ impl Mailbox {
             ask = ask.with_task(task);
         }
         if let Some(deadline) = envelope.expires_at {
-            ask = ask.with_deadline_seconds(deadline.since(envelope.created_at).as_secs());
+            // 0 would not wait for an answer.
+            ask = ask.with_deadline_seconds(deadline.since(envelope.created_at).as_secs().max(1));
+        }
+        if let Some(id) = id {
+            ask = ask.with_id(id.as_str());
         }
         let RequestEntry { request, .. } =
             Requests::new(&**self.queue().spool()).ask(ask).map_err(Error::without_area)?;

@@ -47,6 +47,10 @@ fn a_plan_needs_approval_and_a_request_can_be_taken_back() {
     assert!(asked.bytes().unwrap() == steps.as_bytes(), "a plan of any size is read whole");
     asked.approve("").unwrap();
     assert_eq!(request.decision().unwrap().unwrap().outcome, Outcome::Approved);
+    let soon = shutdown().id("r-1").expires_in(Duration::from_millis(500));
+    let request = lead.request("worker-1", soon).unwrap();
+    let entry = request.requests().find("r-1").unwrap().expect("it has the draft's id");
+    assert_eq!(entry.request.deadline_seconds, 1, "0 would not wait");
     let request = lead.request("worker-1", shutdown()).unwrap();
     request.cancel("not yet").unwrap();
     assert_eq!(request.decision().unwrap().unwrap().outcome, Outcome::Cancelled);
