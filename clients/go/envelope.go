@@ -151,8 +151,9 @@ func (f Fields) check() {
 		refuseIf(f[key] != nil && err != nil, "invalid", key+" is no time with an offset")
 	}
 	priority, isNumber := f["priority"].(int)
-	attempt, _ := f["attempt"].(int)
-	isWithin := isNumber && priority >= 0 && priority <= 9 && attempt >= 0 && attempt <= math.MaxUint32
+	attempt, isInt := f["attempt"].(int)
+	isWithin := isNumber && priority >= 0 && priority <= 9 && (isInt || f["attempt"] == nil) &&
+		attempt >= 0 && attempt <= math.MaxUint32
 	refuseIf(!isWithin, "invalid", "the priority or the attempt is not within its limits")
 }
 
