@@ -74,17 +74,15 @@ func (q Queue) Send(to, body string, given Fields) (id string, err error) {
 	capacity := atoi(small(filepath.Join(box, "mailbox.yaml"))["capacity"])
 	if capacity > 0 || given["id"] != nil {
 		defer lock(box, syscall.LOCK_EX).Close()
-		stored := ""
-		if given["id"] != nil {
-			stored = find(box, id)
-		}
-		if stored != "" {
-			known, text := decode(stored, id)
-			isSame := known["type"] == fields["type"] && text == body
-			refuseIf(!isSame, "conflict", "another message has the id "+id)
-			q.sync(stored)
-			q.sync(filepath.Dir(stored))
-			return id, nil
+		for given["id"] != nil {
+			isStored, err := q.isStored(box, id, fields, body)
+			if isStored {
+				return id, nil
+			}
+			if !errors.Is(err, fs.ErrNotExist) { // Otherwise it has moved: look again.
+				check(err)
+				break
+			}
 		}
 		if capacity > 0 && len(waiting(box, forever)) >= capacity {
 			count := filepath.Join(box, "overflow.yaml")

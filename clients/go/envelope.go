@@ -185,6 +185,30 @@ func quoted(text string) string {
 	return special.ReplaceAllStringFunc(strings.TrimSuffix(out.String(), "\n"), escape)
 }
 
+// isStored says whether a message is stored already. What a power cut has torn is set aside. A file
+// that is missing has moved.
+func (q Queue) isStored(box, id string, fields Fields, body string) (is bool, err error) {
+	defer caught(&err, Lease{})
+	stored := find(box, id)
+	if stored == "" {
+		return false, nil
+	}
+	old := must(os.ReadFile(stored))
+	if len(old) == 0 || old[0] == 0 || old[len(old)-1] == 0 {
+		if filepath.Base(filepath.Dir(stored)) == "done" {
+			return true, nil
+		}
+		check(os.Rename(stored, filepath.Join(box, "dead", id+"@double."+NewID())))
+		return false, fs.ErrNotExist
+	}
+	known, text := decode(stored, id)
+	isSame := known["type"] == fields["type"] && text == body
+	refuseIf(!isSame, "conflict", "another message has the id "+id)
+	q.sync(stored)
+	q.sync(filepath.Dir(stored))
+	return true, nil
+}
+
 // small reads a small file of settings, a reason or a lease.
 func small(path string) map[string]string {
 	content, _ := os.ReadFile(path)

@@ -19,15 +19,16 @@ import os
 import re
 import stat
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Iterator, NamedTuple
 
-BODY_BYTES_MAX, ENVELOPE_BYTES_MAX = 61_440, 65_536
+BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, FOREVER = 61_440, 65_536, 1 << 63
 RECEIPTS = {"new": "stored", "front": "stored", "cur": "acked", "done": "settled", "dead": "dead"}
 NAME, NUMBER = "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", "(?:0|[1-9][0-9]{0,18})"
 UUID, WORD = "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", "[A-Za-z][A-Za-z0-9._-]*"
+NEVER = "9999-12-31T23:59:59Z"
 UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 QUEUED = re.compile(rf"({NAME})(?:@p([0-9])@e({NUMBER})@t({NUMBER}))?\.yaml")
 FIELD = rf'(\w+): ({NUMBER}|{UUID}|{WORD}|"(?:[^"\\]|\\.)*")\n'
@@ -35,7 +36,6 @@ BLOCK = r"\|2(?P<chomp>[+-])\n(?P<block>(?:(?:  .*)?\n)*)"
 ENVELOPE = rf'(?P<head>(?:(?!body:){FIELD})*)body: (?:{BLOCK}|(?P<quoted>".*")\n)\.\.\.\n'
 BARE = re.compile(rf"(?!(?:true|false|yes|no|on|off|null|y|n)$)(?:{WORD})|{UUID}", re.IGNORECASE)
 SPECIAL = "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
-FOREVER, NEVER = 1 << 63, "9999-12-31T23:59:59Z"
 DEFAULTS = {"version": 1, "type": "message", "from": "unknown", "to": "unknown", "priority": 0}
 PASSES = re.compile(r".*_(request|response)|(report|mail|request|board|steps?)\..*")
 HEADERS = ("correlation_id", "causation_id", "task_id", "source")
@@ -91,18 +91,24 @@ class Queue:
         target = box / (f"front/{id}@p{priority}@e0@t0.yaml" if priority else f"new/{id}.yaml")
         capacity = int(_small(box / "mailbox.yaml").get("capacity", 0))
         with self._lock(box, fcntl.LOCK_EX) if is_chosen or capacity else nullcontext():
-            if is_chosen and (stored := self._find(box, id)):
-                earlier, text = decode(_read(stored), id)
-                if (earlier["type"], text) != (known["type"], body):
-                    raise QueueError("conflict", f"another message has the id {id}")
-                self._sync(stored, stored.parent)
-            elif capacity and len(self._waiting(box, FOREVER)) >= capacity:
+            while is_chosen and (stored := self._find(box, id)):
+                with suppress(FileNotFoundError):  # It has moved: look again.
+                    old = _read(stored)
+                    is_torn = old[:1] in b"\0" or old[-1:] in b"\0"  # A power cut has left it so.
+                    if is_torn and stored.parent.name != "done":
+                        os.rename(stored, box / "dead" / f"{id}@double.{time.monotonic_ns()}")
+                        continue
+                    earlier, text = (known, body) if is_torn else decode(old, id)
+                    if (earlier["type"], text) != (known["type"], body):
+                        raise QueueError("conflict", f"another message has the id {id}")
+                    self._sync(stored, stored.parent)
+                    return id
+            if capacity and len(self._waiting(box, FOREVER)) >= capacity:
                 refused = int(_small(box / "overflow.yaml").get("refused", 0)) + 1
                 note = f'refused: {refused}\nlast_at: "{_stamp()}"\nlast_from: "{sender}"\n'
                 self._write(box / "overflow.yaml", note)
                 raise QueueError("full", f"the mailbox {to} has room for {capacity} messages")
-            else:
-                self._write(target, content)
+            self._write(target, content)
         return id
 
     def receive(self, mailbox: str, holder: str) -> Message | None:
@@ -198,11 +204,9 @@ class Queue:
         """Whether the plan of a message's task is missing; one may be taken to be planned."""
         gates, task = self.root / "gates", None
         if gates.is_dir():
-            try:
+            with suppress(QueueError):  # It becomes a dead letter.
                 fields, _ = decode(_read(path), id)
                 task = None if PASSES.fullmatch(fields["type"]) else fields.get("task_id")
-            except QueueError:
-                pass  # It becomes a dead letter.
         if task is None:
             return False
         digest = hashlib.sha256(task.encode()).hexdigest()
@@ -219,11 +223,10 @@ class Queue:
         return decision.get("outcome") != "approved"
 
     def _find(self, box: Path, id: str) -> Path | None:
-        for state in (*RECEIPTS, "front"):  # The last look finds what was released without a lock.
-            form = f"{id}@*.yaml" if state in ("front", "cur") else f"{id}.yaml"
-            if path := next((box / state).glob(form), None):
-                return path
-        return None
+        ends = {"front": "@*", "cur": "@*"}
+        # The last look finds what was released without a lock.
+        looks = ((box / it).glob(f"{id}{ends.get(it, '')}.yaml") for it in (*RECEIPTS, "front"))
+        return next((path for look in looks for path in look), None)
 
     @contextmanager
     def _held(self, lease: Lease, lock: int = 0) -> Iterator[Path]:
@@ -270,11 +273,9 @@ def encode(fields: dict[str, Any], body: str) -> str:
     _check(fields)
     head = "".join(f"{key}: {_scalar(fields[key])}\n" for key in ORDER if key in fields)
     text = body.removesuffix("\n")
-    if re.search(rf"^[^\S\n]+$|\n\Z|\A\Z|(?!\n){SPECIAL}", text, re.MULTILINE):
-        text = _quoted(body)
-    else:
-        text = ("|2-\n" if text == body else "|2+\n") + re.sub("(?m)^(?=.)", "  ", text)
-    content = f"{head}body: {text}\n...\n"
+    is_odd = re.search(rf"^[^\S\n]+$|\n\Z|\A\Z|(?!\n){SPECIAL}", text, re.MULTILINE)
+    block = ("|2-\n" if text == body else "|2+\n") + re.sub("(?m)^(?=.)", "  ", text)
+    content = f"{head}body: {_quoted(body) if is_odd else block}\n...\n"
     if fields["body_length"] > BODY_BYTES_MAX or len(content.encode()) > ENVELOPE_BYTES_MAX:
         raise QueueError("too_large", f"the body has {fields['body_length']} bytes")
     return content
@@ -290,9 +291,8 @@ def decode(content: bytes, id: str) -> tuple[dict[str, Any], str]:
         body = block if whole["chomp"] == "+" else block[:-1]
         body = json.loads(whole["quoted"]) if whole["quoted"] else body
         pairs = re.findall(FIELD, whole["head"])
-        fields: dict[str, Any] = {**DEFAULTS, "id": id}
-        for key, text in pairs:
-            fields[key] = json.loads(text) if text[0] == '"' or text.isdigit() else text
+        given = {k: json.loads(v) if v[0] == '"' or v.isdigit() else v for k, v in pairs}
+        fields: dict[str, Any] = {**DEFAULTS, "id": id, **given}
         if any(fields.get(key, value) != value for key, value in _measures(body).items()):
             raise ValueError("the body was cut or altered")
         if len(dict(pairs)) < len(pairs) or fields["version"] > 1 or fields["id"] != id:
@@ -338,8 +338,7 @@ def _quoted(text: str) -> str:
 
 
 def _scalar(value: Any) -> str:
-    is_bare = not isinstance(value, str) or BARE.fullmatch(value)
-    return str(value) if is_bare else _quoted(value)
+    return str(value) if not isinstance(value, str) or BARE.fullmatch(value) else _quoted(value)
 
 
 def _small(path: Path) -> dict[str, str]:

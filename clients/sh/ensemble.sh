@@ -183,13 +183,11 @@ ensemble_send() {
 }
 send_body() {
     to=$1 from=$2 type=$3 priority=$4 chosen= more= id=$(new_id); shift 4
-    for pair; do
-        case $pair in
+    for pair; do case $pair in
         id=*) id=${pair#id=} chosen=yes ;;
         *) more="$more${pair%%=*}: ${pair#*=}
 " ;;
-        esac
-    done
+    esac; done
     how=$(form "$body") bytes=$(($(wc -c <"$body"))) content=$fields.content
     [ "$bytes" -le 61440 ] || fail too_large "the body has $bytes bytes" || return 1
     {   printf 'version: 1\nid: "%s"\ntype: "%s"\nfrom: "%s"\n' "$id" "$type" "$from"
@@ -210,11 +208,15 @@ send_body() {
 }
 store_once() {
     flock 9; stored=$(find_message "$id")
+    # What a power cut has torn has no first or no last byte. A file that is missing has moved.
+    ends=$({ head -c 1 "$box/$stored"; tail -c 1 "$box/$stored"; } 2>/dev/null | tr -d '\0' | wc -c)
+    case $stored:$((ends)) in done/*:[01]) return 0 ;; :* | *:2) ;;
+    *) mv "$box/$stored" "$box/dead/$id@double.$$.$(millis)" 2>/dev/null && stored= ;; esac
     if [ "$stored" ]; then
         cp "$body" "$content.body"; decode "$box/$stored" "$id" &&
             cmp -s "$body" "$content.body" && [ "$(setting type message "$fields")" = "$type" ]
         same=$?; rm -f "$content.body"
-        [ $same = 0 ] || fail conflict "another message has the id $id"
+        [ $same = 0 ] || ! is_there "$box/$stored" || fail conflict "another message has the id $id"
     elif [ "$capacity" != 0 ] && [ "$(waiting 9223372036854775807 | wc -l)" -ge "$capacity" ]; then
         refused=$(($(setting refused 0 "$box/overflow.yaml") + 1))
         printf 'refused: %s\nlast_at: "%s"\nlast_from: "%s"\n' "$refused" "$(stamp)" "$from" |

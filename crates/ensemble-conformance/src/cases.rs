@@ -333,12 +333,14 @@ impl CaseRun<'_> {
         self.queue.join("mailbox").join(MAILBOX)
     }
 
-    /// Files below the five states, without reasons.
+    /// Files below the five states, without reasons and second copies.
     fn messages(&self) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
         for state in ["new", "front", "cur", "done", "dead"] {
             let dir = self.mailbox().join(state);
-            let listed = names(&dir).into_iter().filter(|name| !name.ends_with("@reason.yaml"));
+            let is_message =
+                |name: &String| !name.ends_with("@reason.yaml") && !name.contains("@double.");
+            let listed = names(&dir).into_iter().filter(is_message);
             found.extend(listed.map(|name| format!("{state}/{name}")));
         }
         found.sort_unstable();
