@@ -219,7 +219,7 @@ export class Queue {
 
   /** Without a lock: the reason is linked, so it never replaces that of another delivery. */
   #bury(lease: Lease, reason: string): boolean {
-    const text = reason.replaceAll(SPECIAL, "").slice(0, 1000), { holder, epoch } = lease;
+    const [text] = /^.{0,1000}/u.exec(reason.replaceAll(SPECIAL, ""))!, { holder, epoch } = lease;
     const note = { reason: text, at: new Date().toISOString(), holder, epoch, redriven: false };
     const lines = Object.entries(note).map(([key, value]) => `${key}: ${JSON.stringify(value)}\n`);
     return this.#whileHeld(lease, (box) => {
@@ -320,9 +320,8 @@ function measures(body: string): Fields {
   return { body_length: Buffer.byteLength(body), body_sha256: digest };
 }
 
-function name(text: string): string {
-  return RegExp(`^${NAME}$`).test(text) ? text : fail("invalid", `${text} is no name`);
-}
+const name = (text: string) =>
+  RegExp(`^${NAME}$`).test(text) ? text : fail("invalid", `${text} is no name`);
 
 const file = (lease: Lease) => `${name(lease.id)}@${name(lease.holder)}@${lease.epoch}.yaml`;
 const isMissing = (error: unknown) => (error as NodeJS.ErrnoException).code === "ENOENT";
