@@ -156,6 +156,7 @@ func (q Queue) Release(lease Lease, delay time.Duration) (err error) {
 // Extend lets the lease run for so many seconds from now.
 func (q Queue) Extend(lease Lease, seconds int) (err error) {
 	defer caught(&err, lease)
+	refuseIf(seconds < 1 || seconds > 86_400, "invalid", "a lease lasts 1 to 86400 seconds")
 	box, held := q.held(lease)
 	sequence := atoi(small(lease.side(box))["sequence"]) + 1
 	q.write(lease.side(box), fmt.Sprintf("sequence: %d\nlease_seconds: %d\n", sequence, seconds))

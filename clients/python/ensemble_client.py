@@ -158,6 +158,8 @@ class Queue:
 
     def extend(self, lease: Lease, seconds: int) -> None:
         """Lets the lease run for so many seconds from now."""
+        if not 1 <= seconds <= 86_400:
+            raise QueueError("invalid", "a lease lasts 1 to 86400 seconds")
         with self._held(lease) as box:
             side = box / "lease" / f"{lease.id}@{lease.epoch}.yaml"
             sequence = int(_small(side).get("sequence", 0)) + 1

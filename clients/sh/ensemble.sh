@@ -300,33 +300,32 @@ ensemble_release() {
 }
 # ensemble_extend MAILBOX ID HOLDER EPOCH SECONDS: lets the lease run for so many seconds from now.
 ensemble_extend() {
-    lease "$1" "$2" "$3" "$4" || return 1
-    is_there "$held" || lost || return 1
-    sequence=$(($(setting sequence 0 "$side") + 1))
-    printf 'sequence: %s\nlease_seconds: %s\n' "$sequence" "$5" | put "$side" || return 1
+    is '[1-9][0-9]{0,4}' "$5" && [ "$5" -le 86400 ] ||
+        fail invalid 'a lease lasts 1 to 86400 seconds' || return 1
+    lease "$1" "$2" "$3" "$4" && { is_there "$held" || lost; } || return 1
+    printf 'sequence: %s\nlease_seconds: %s\n' "$(($(setting sequence 0 "$side") + 1))" "$5" |
+        put "$side" || fail io "cannot write $side" || return 1
     is_there "$held" || { rm -f "$side"; lost; }
 }
 # ensemble_dead_letter MAILBOX ID HOLDER EPOCH REASON: gives a message up.
 ensemble_dead_letter() {
     lease "$1" "$2" "$3" "$4" || return 1
-    text=$(printf %s "$5" | tr -d '\000-\037\177"\\' | cut -c1-1000)
+    text=$(printf %s "$5" | tr -d '\000-\037\177"\\' | cut -c1-1000 | iconv -cf UTF-8 -t UTF-8)
     {   flock 9; is_there "$held" || lost || return 1
         {   printf 'reason: "%s"\nat: "%s"\nholder: "%s"\n' "$text" "$(stamp)" "$holder"
             printf 'epoch: %s\nredriven: false\n' "$epoch"
-        } |
-            put "$box/dead/$id@reason.yaml" || return 1
+        } | put "$box/dead/$id@reason.yaml" || fail io 'cannot write the reason' || return 1
         move "dead/$id.yaml"
     } 9>>"$box/gate.lock"
 }
 # ensemble_state MAILBOX ID: prints the receipt of a message: stored, acked, settled, dead or
 # unknown.
 ensemble_state() {
-    open_box "$1" || return 1
+    open_box "$1" && named "$2" || return 1
     case $(find_message "$2") in
     new/* | front/*) echo stored ;;
     cur/*) echo acked ;;
     done/*) echo settled ;;
-    dead/*) echo dead ;;
-    *) echo unknown ;;
+    dead/*) echo dead ;; *) echo unknown ;;
     esac
 }

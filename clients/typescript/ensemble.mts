@@ -139,6 +139,7 @@ export class Queue {
 
   /** Lets the lease run for so many seconds from now. */
   extend(lease: Lease, seconds: number): void {
+    if (!(seconds >= 1 && seconds <= 86_400)) fail("invalid", "a lease lasts 1 to 86400 seconds");
     this.#whileHeld(lease, (box, held) => {
       const side = join(box, "lease", `${lease.id}@${lease.epoch}.yaml`);
       const sequence = Number(small(side, "sequence") ?? 0) + 1;
