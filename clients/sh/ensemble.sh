@@ -27,9 +27,10 @@ stamp() { date -u +%Y-%m-%dT%H:%M:%S.000Z; }
 # A comment may follow a number.
 setting() { sed -nE "s/^($1: *[0-9]+) *(#.*)?$/\1/;s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null |
     grep . || echo "$2"; }
+named() { is "$name" "$1" || fail invalid "$1 is no name"; } # TEXT
 # open_box MAILBOX: sets $box. Refuses a directory that every user may write to; makes missing ones.
 open_box() {
-    is "$name" "$1" || fail invalid "$1 is no name" || return 1
+    named "$1" || return 1
     box=$queue/mailbox/$1
     for place in "$queue" "$box"; do
         [ -d "$place" ] && [ ! -h "$place" ] && ! ls -ld "$place" | grep -q '^d.......w' ||
@@ -228,7 +229,7 @@ store_once() {
 # if there is none. Its body is in the file $body, its other fields in $fields. Broken and expired
 # ones become dead letters.
 ensemble_receive() {
-    open_box "$1" && { is "$name" "$2" || fail invalid "$2 is no name"; } || return 1
+    open_box "$1" && named "$2" || return 1
     mailbox=$1 holder=$2 list=$fields.list id=; waiting "$(millis)" >"$list"
     while read -r _ _ epoch next entry <&8; do
         epoch=$((epoch + 1)); held=$box/cur/$next@$holder@$epoch.yaml
@@ -237,7 +238,7 @@ ensemble_receive() {
         if ! decode "$held" "$next"; then
             ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" "malformed: $detail"
         elif at=$(setting expires_at '' "$fields")
-            [ "$at" ] && [ "$(date -d "$at" +%s)" -le "$(date +%s)" ]; then
+            [ "$at" ] && [ "$(date -d "$at" +%s)" -lt "$(date +%s)" ]; then # Late, not early.
             ensemble_dead_letter "$mailbox" "$next" "$holder" "$epoch" expired
         else id=$next; break; fi
         id=
@@ -272,7 +273,7 @@ is_gated() {
 }
 # lease MAILBOX ID HOLDER EPOCH: sets $box, $held and $side for the functions below.
 lease() {
-    open_box "$1" || return 1
+    open_box "$1" && named "$2" && named "$3" && named "$4" || return 1
     id=$2 holder=$3 epoch=$4 held=$box/cur/$2@$3@$4.yaml side=$box/lease/$2@$4.yaml
 }
 # move TARGET: renames the held message.

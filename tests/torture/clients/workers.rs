@@ -93,7 +93,7 @@ fn run_python(script: &str, queue: &Path) -> String {
 }
 
 #[test]
-fn a_shell_forwards_the_message_that_it_has_received() {
+fn a_shell_forwards_what_it_has_received_and_says_why_it_was_refused() {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
     for mailbox in ["w", "other"] {
@@ -102,9 +102,15 @@ fn a_shell_forwards_the_message_that_it_has_received() {
     let script = r#"queue=$1; . "$2"
         echo count | ensemble_send w asker task 0 && ensemble_receive w w
         ensemble_send other w task 0 <"$body"; cat "$body"
-        ensemble_receive other w; cat "$body""#;
+        ensemble_receive other w; cat "$body"
+        error=old; (ulimit -f 0; ensemble_extend other "$id" w "$epoch" 60; echo "$error")
+        ensemble_settle other ../../w/cur/x w 1; echo "$error""#;
     let mut run = Command::new("dash");
     run.args(["-c", script, "sh"]).arg(&queue).arg(root().join("clients/sh/ensemble.sh"));
     let output = run.output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "count\ncount\n", "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "count\ncount\nio\ninvalid\n",
+        "{output:?}"
+    );
 }
