@@ -397,24 +397,6 @@ fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
 }
 
 #[test]
-fn agents_without_hooks_are_told_once_in_their_instructions() {
-    let bed = Bed::empty();
-    let file = bed.project().join("AGENTS.md");
-    std::fs::write(&file, "# Rules\nBe kind.").unwrap();
-    let said = bed.ok("init --agents-md");
-    assert!(said.contains("added the team's rules to AGENTS.md"), "{said}");
-    let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
-    assert!(
-        text.contains("`ensemble agent prime`") && text.contains("ensemble settle ID"),
-        "{text}"
-    );
-    let said = bed.ok("init --agents-md");
-    assert!(said.contains("the team's rules are already in AGENTS.md"), "{said}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
-}
-
-#[test]
 fn a_closed_pipe_gives_the_message_back_at_once() {
     let bed = Bed::new();
     let id = bed.send("to nowhere");

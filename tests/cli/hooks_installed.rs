@@ -178,3 +178,21 @@ fn a_program_in_a_directory_with_a_blank_is_one_word_of_each_hook() {
         assert_eq!(String::from_utf8(ran.stdout).unwrap(), own.to_str().unwrap(), "{hook}");
     }
 }
+
+#[test]
+fn agents_without_hooks_are_told_once_in_their_instructions() {
+    let bed = Bed::empty();
+    let file = bed.project().join("AGENTS.md");
+    std::fs::write(&file, "# Rules\nBe kind.").unwrap();
+    let said = bed.ok("init --agents-md");
+    assert!(said.contains("added the team's rules to AGENTS.md"), "{said}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
+    assert!(
+        text.contains("`ensemble agent prime`") && text.contains("ensemble settle ID"),
+        "{text}"
+    );
+    let said = bed.ok("init --agents-md");
+    assert!(said.contains("the team's rules are already in AGENTS.md"), "{said}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}

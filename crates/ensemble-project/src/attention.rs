@@ -224,7 +224,7 @@ fn is_there(state: State) -> bool {
     !matches!(state, State::Shutdown | State::Gone)
 }
 
-/// Whether agents have left, and no agent is there.
+/// Whether agents have left, and none is present.
 fn is_team_down(facts: &NeedFacts<'_>) -> bool {
     let has_left = |agent: &AgentView| agent.state == State::Shutdown && !agent.is_new;
     facts.agents.iter().any(has_left) && !facts.agents.iter().any(|agent| is_there(agent.state))

@@ -27,7 +27,7 @@ pub struct KnownProject {
     pub queue: PathBuf,
 }
 
-/// Notes a project. It is only an address, so callers go on where the list cannot be written.
+/// Notes a project. It is only an address, so callers may ignore that the list cannot be written.
 pub fn note_project(project: &Project) -> Result<()> {
     let (Some(directory), Some(key)) = (directory(), key_of(&project.queue)) else {
         return Ok(());

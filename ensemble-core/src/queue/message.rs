@@ -237,8 +237,8 @@ impl Message {
         self.queue.spool().extend(&self.lease, duration)
     }
 
-    /// Extends the lease at once, and again and again until the returned guard is dropped: for work of unknown length.
-    /// It starts a thread.
+    /// Extends the lease at once, and again and again in a thread until the returned guard is dropped: for work of
+    /// unknown length.
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if it has expired; the mailbox is gone, or the system has no thread left.

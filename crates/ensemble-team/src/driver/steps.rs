@@ -54,7 +54,7 @@ pub struct StepRound {
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
     /// Why a prompt, or a notice, perhaps of another task, is not sent yet.
-    pub untold: Option<String>,
+    pub unsent: Option<String>,
 }
 
 impl StepDriver<'_> {
@@ -66,12 +66,12 @@ impl StepDriver<'_> {
     /// disk failed. Steps handed out before the error stay so, and the next call continues from there.
     pub fn round(&self, task_id: &str) -> Result<StepRound> {
         let observed = self.store.observe()?;
-        let (mut prompted, mut untold) = (Vec::new(), None);
+        let (mut prompted, mut unsent) = (Vec::new(), None);
         let mut send = |step| {
             match self.prompt(step) {
                 Ok(sent) => prompted.push(sent),
                 // The other agents get theirs, and the next round tries again.
-                Err(error @ (Error::Full { .. } | Error::Quota { .. })) => untold = Some(error),
+                Err(error @ (Error::Full { .. } | Error::Quota { .. })) => unsent = Some(error),
                 Err(error) => return Err(error),
             }
             Ok(())
@@ -87,13 +87,13 @@ impl StepDriver<'_> {
                 ClaimOutcome::Nothing(nothing) => break nothing,
             }
         };
-        let untold = untold.or(self.store.post_notices(self.mail).err());
+        let unsent = unsent.or(self.store.post_notices(self.mail).err());
         // Include the leases of the steps that were just handed out.
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
-        let untold = untold.map(|error| error.to_string());
-        Ok(StepRound { prompted, returned: observed.returned, nothing, next_in, untold })
+        let unsent = unsent.map(|error| error.to_string());
+        Ok(StepRound { prompted, returned: observed.returned, nothing, next_in, unsent })
     }
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message with the prompt, and sends the

@@ -72,12 +72,12 @@ impl RunSteps {
         loop {
             // Before the round: what others change in the meantime is another reason for one.
             let version = store.data_version()?;
-            let StepRound { prompted, returned, nothing, next_in, untold } =
+            let StepRound { prompted, returned, nothing, next_in, unsent } =
                 driver.round(&self.task)?;
-            if let Some(why) = untold.as_ref().filter(|_| untold != said) {
+            if let Some(why) = unsent.as_ref().filter(|_| unsent != said) {
                 say(&format!("a prompt or a notice is not sent yet: {why}"));
             }
-            said = untold;
+            said = unsent;
             for key in returned {
                 say(&format!("{key}: its worker fell silent, it is handed out again"));
             }
