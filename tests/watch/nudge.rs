@@ -79,7 +79,7 @@ impl Bed {
     fn without_agents(tmux: TestServer, config: &str) -> Self {
         let queue = tmux.dir.path().join("project/queue");
         let project = Project::discover(Some(&queue)).unwrap();
-        project.ensure_state().unwrap();
+        project.create_state().unwrap();
         std::fs::write(project.root().join("ensemble.yaml"), config).unwrap();
         let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
         Self { tmux, project, spool }
@@ -370,7 +370,7 @@ fn an_agent_in_herdr_is_nudged_and_its_mail_is_shown_beside_it() {
     let agent = PlayedAgent::start(&stage, "ready");
     let queue = stage.directory().join("project/queue");
     let project = Project::discover(Some(&queue)).unwrap();
-    project.ensure_state().unwrap();
+    project.create_state().unwrap();
     let spool = Spool::create(&queue, project.spool_options(Arc::new(NullRecorder))).unwrap();
     spool.add_mailbox(&worker(), &Settings::default()).unwrap();
     let entry = PaneEntry::new(worker(), worker(), "claude", agent.binding.clone());

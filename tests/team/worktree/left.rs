@@ -64,7 +64,12 @@ fn a_claim_without_its_worktree_gets_it_back() {
 fn an_unrecorded_merge_is_reported() {
     let bed = Bed::new();
     ["t0", "t1"].into_iter().for_each(|task| bed.task(task));
-    bed.approved("t0", "other", "x");
+    let first = bed.trees().claim_task(&name("t0"), &bed.agent("coder-t0", "coder")).unwrap();
+    commit(&first.path, "earlier", "x");
+    let earlier = git(&first.path, &["rev-parse", "HEAD"]);
+    commit(&first.path, "later", "x");
+    bed.trees().submit(&name("t0"), &first.granted.holder).unwrap();
+    bed.approve("t0");
     let claimed = bed.approved("t1", "new", "x");
     let scratch = bed.home.path().join(".worktrees/.merge-t1-1");
     git(
@@ -74,9 +79,8 @@ fn an_unrecorded_merge_is_reported() {
     git(&scratch, &["merge", "-q", "--no-ff", "-m", "by hand", "task/t1"]);
     git(&scratch, &["update-ref", "refs/heads/integration", "HEAD"]);
     let merge = git(&scratch, &["rev-parse", "HEAD"]);
-    // A task whose commit is damaged keeps no other from its repair.
-    let damaged = bed.on_board("t0").review_commit.unwrap();
-    let damaged = bed.home.path().join(".git/objects").join(&damaged[..2]).join(&damaged[2..]);
+    // A task whose history is damaged keeps no other from its repair.
+    let damaged = bed.home.path().join(".git/objects").join(&earlier[..2]).join(&earlier[2..]);
     std::fs::remove_file(&damaged).unwrap();
     std::fs::write(&damaged, "").unwrap();
     assert_eq!(problems(&bed, true).len(), 3, "also the merge, and where it was made");
