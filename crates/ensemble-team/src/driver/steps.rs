@@ -87,12 +87,12 @@ impl StepDriver<'_> {
                 ClaimOutcome::Nothing(nothing) => break nothing,
             }
         };
-        let unsent = unsent.or(self.store.post_notices(self.mail).err());
+        let unnoticed = self.store.post_notices(self.mail).err();
         // Include the leases of the steps that were just handed out.
         let next =
             if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
         let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
-        let unsent = unsent.map(|error| error.to_string());
+        let unsent = unsent.or(unnoticed).map(|error| error.to_string());
         Ok(StepRound { prompted, returned: observed.returned, nothing, next_in, unsent })
     }
 

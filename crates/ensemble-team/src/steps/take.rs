@@ -307,8 +307,8 @@ impl StepStore {
         if checked.is_ok() && step.needs_plan {
             let plan = step.key.plan_name();
             let by = queue.orchestrator.as_ref().or(self.options.orchestrator.as_ref());
-            let by = by.filter(|by| **by != step.agent);
-            door.demand_plan(&plan, by.unwrap_or(&Name::operator()))?;
+            let other = by.filter(|by| **by != step.agent).cloned();
+            door.demand_plan(&plan, &other.unwrap_or_else(Name::operator))?;
             checked = door.check(TaskAct::TakeUp, &plan, &step.agent);
         }
         match checked {
