@@ -27,8 +27,8 @@ const FAULTS: [Fault; 13] = [
     },
     Fault {
         name: "a plain rename over a message with the same id",
-        from: "            if is_chosen and (stored := self._find(box, id)):\n",
-        to: "            if stored := None:\n",
+        from: "            while is_chosen and (stored := self._find(box, id)):\n",
+        to: "            while stored := None:\n",
         stage: "vectors",
         found_by: "chosen_id_conflict_in_new",
         rule: "if they differ, it is a conflict",
