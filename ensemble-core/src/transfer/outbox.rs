@@ -131,15 +131,11 @@ impl Outbox {
         bridge.carry(mailbox)
     }
 
-    /// Mailboxes for which messages wait here.
+    /// Mailboxes for which messages wait here, and those that cannot be read: to carry one of them fails and says why.
     pub fn waiting_mailboxes(&self) -> Result<Vec<Name>> {
-        let mut waiting = Vec::new();
-        for mailbox in self.spool.mailboxes()? {
-            if self.waiting_for(&mailbox)? > 0 {
-                waiting.push(mailbox);
-            }
-        }
-        Ok(waiting)
+        let mut mailboxes = self.spool.mailboxes()?;
+        mailboxes.retain(|mailbox| !matches!(self.waiting_for(mailbox), Ok(0)));
+        Ok(mailboxes)
     }
 
     /// Number of messages that wait here for a mailbox.
@@ -151,14 +147,15 @@ impl Outbox {
         }
     }
 
-    /// Number of messages that could not be sent and are dead letters here.
+    /// Number of messages that could not be sent and are dead letters here, where that can be read.
     pub fn dead(&self) -> Result<u64> {
-        let counts = |mailbox: &Name| self.spool.counts(mailbox).map(|counts| counts.dead);
-        self.spool.mailboxes()?.iter().map(counts).sum()
+        let counts = |mailbox: &Name| self.spool.counts(mailbox).ok().map(|counts| counts.dead);
+        Ok(self.spool.mailboxes()?.iter().filter_map(counts).sum())
     }
 
-    /// Number of messages that have not reached the server yet.
+    /// Number of messages that have not reached the server yet, where that can be read.
     pub fn waiting(&self) -> Result<u64> {
-        self.spool.mailboxes()?.iter().map(|mailbox| self.waiting_for(mailbox)).sum()
+        let counts = |mailbox: &Name| self.waiting_for(mailbox).ok();
+        Ok(self.spool.mailboxes()?.iter().filter_map(counts).sum())
     }
 }

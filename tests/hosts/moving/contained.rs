@@ -65,6 +65,17 @@ fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
     assert_eq!(bodies(&queue, "full"), ["first"]);
     assert_eq!(outbox.drain(&queue).unwrap().carried, 1);
     assert_eq!((bodies(&queue, "full"), outbox.waiting().unwrap()), (vec!["second".to_owned()], 0));
+    // Nor does a mailbox of the outbox that cannot be read, which only its own messages need.
+    outbox.post(None, &letter("w", "four")).unwrap();
+    outbox.post(None, &letter("bad", "lost")).unwrap();
+    let new = home.path().join("mailbox/bad/new");
+    std::fs::remove_dir_all(&new).unwrap();
+    std::fs::write(&new, "").unwrap();
+    let outbox = open(&home);
+    assert_eq!((outbox.waiting().unwrap(), outbox.dead().unwrap()), (1, 0));
+    outbox.post(Some(&queue), &letter("w", "five")).unwrap();
+    assert_eq!(bodies(&queue, "w"), ["four", "five"]);
+    outbox.post(Some(&queue), &letter("bad", "six")).unwrap_err();
 }
 
 #[test]
