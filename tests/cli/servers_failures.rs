@@ -6,7 +6,7 @@ mod link;
 
 use crate::bad_parts::break_part;
 use crate::bed::{Bed, watch};
-use crate::nats_server::{Server, fresh_team};
+use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
 use link::Link;
@@ -64,6 +64,31 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     bed.send("again");
     assert_eq!(bed.ok("recv --as typo --body"), "lost");
     assert!(bed.json("dead list").is_empty());
+}
+
+#[test]
+fn a_host_that_may_not_ship_its_log_reads_those_of_others() {
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("server.conf");
+    let few = r#"{publish: {allow: [">"], deny: ["enslog.team.few"]}}"#;
+    let text = format!(
+        "authorization {{ users = [\n  {{user: all, password: a}}\n  {{user: few, password: f, permissions: {few}}}\n] }}\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let flags = ["-c".to_owned(), config.display().to_string()];
+    let server = Server::at(home.path(), free_port(), &flags);
+    let [all, few] = [("all", "a"), ("few", "f")].map(|(user, word)| {
+        let bed = Bed::empty();
+        let url = format!("nats://{user}:{word}@127.0.0.1:{}", server.port);
+        let config =
+            format!("transport: {url}\nnats: {{team: team, host: {user}, patience: 120}}\n");
+        bed.write_file("ensemble.yaml", config);
+        bed.ok("init");
+        bed
+    });
+    let _watchers = [watch(&all), watch(&few)];
+    let read = few.project().join(".ensemble/servers/logs/all");
+    eventually("it reads the log of the other host", || read.is_dir());
 }
 
 #[test]

@@ -63,8 +63,28 @@ impl LogExchange {
         Ok(Self { host, others, file, progress, own, pending: Vec::new() })
     }
 
-    /// Ships what is new here and pulls what is new there.
+    /// Ships what is new here and pulls what is new there. A host that may not ship its log reads the others' anyway.
     pub(super) fn exchange(&mut self, queue: &NatsTransport) -> Result<()> {
+        let shipped = self.ship_lines(queue);
+        if shipped.as_ref().is_err_and(Error::is_transient) {
+            return shipped.map(drop);
+        }
+        let pulled = queue.shipped_after(self.progress.pulled, PULLED_MAX)?;
+        for line in &pulled {
+            if line.host != self.host {
+                self.append_line(line)?;
+            }
+            self.progress.pulled = line.number;
+        }
+        if !pulled.is_empty() || matches!(shipped, Ok(true)) {
+            make_directory(self.file.parent())?;
+            write_json(&self.file, &self.progress)?;
+        }
+        shipped.map(drop)
+    }
+
+    /// Returns whether there was something to ship.
+    fn ship_lines(&mut self, queue: &NatsTransport) -> Result<bool> {
         if self.pending.is_empty() {
             let records = self.own.poll()?;
             self.pending
@@ -77,18 +97,7 @@ impl LogExchange {
             self.pending.drain(..count);
         }
         self.progress.shipped = self.own.position();
-        let pulled = queue.shipped_after(self.progress.pulled, PULLED_MAX)?;
-        for line in &pulled {
-            if line.host != self.host {
-                self.append_line(line)?;
-            }
-            self.progress.pulled = line.number;
-        }
-        if !pulled.is_empty() || has_news {
-            make_directory(self.file.parent())?;
-            write_json(&self.file, &self.progress)?;
-        }
-        Ok(())
+        Ok(has_news)
     }
 
     /// Appends a line to the log of its host and day.
