@@ -96,5 +96,7 @@ impl Engine {
             self.mail.changed(returned.mailboxes);
             self.mail.remote.share_observation(|sight| sight.ended.push(ended.clone()));
         }
+        let gone = &self.team.gone;
+        self.mail.remote.share_observation(|sight| gone.retain_gone(&mut sight.ended));
     }
 }

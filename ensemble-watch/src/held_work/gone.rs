@@ -80,6 +80,11 @@ impl GoneAgents {
         self.suspected.insert(agent.clone(), held()?);
         Ok(GoneVerdict::LookAgain)
     }
+
+    /// Forgets the returns that have waited for the servers until their agents were back: what those have now is new.
+    pub(crate) fn retain_gone(&self, ended: &mut Vec<GoneAgent>) {
+        ended.retain(|ended| self.returned.contains(&ended.agent));
+    }
 }
 
 impl GoneAgents {

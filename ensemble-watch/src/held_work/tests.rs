@@ -195,6 +195,13 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
     assert_eq!(gone.observed(&agent, &missing, false, held).unwrap(), GoneVerdict::Nothing);
     let state = bed.spool.state(&agent, &by_hand.id).unwrap();
     assert!(matches!(state, Some(State::Acked { epoch: 2, .. })));
+    // A return that waits for the servers is of no use once the agent is back.
+    let mut waiting = vec![ended];
+    gone.retain_gone(&mut waiting);
+    assert_eq!(waiting.len(), 1);
+    gone.observed(&agent, &claude(READY), false, held).unwrap();
+    gone.retain_gone(&mut waiting);
+    assert!(waiting.is_empty(), "{waiting:?}");
 }
 
 #[test]

@@ -88,13 +88,19 @@ impl ServerFollower {
         board.do_due_work(now, project, queue, recorder, (&working, kept))
     }
 
-    /// Returns what ended agents hold, and settles the tasks of routed reports. A return that fails is not repeated:
-    /// the leases expire. Reports wait for servers that do not answer.
+    /// Returns what ended agents hold, and settles the tasks of routed reports. Both wait for servers that do not answer.
+    /// A return that fails otherwise is not repeated: the leases expire.
     pub(super) fn end_what_was_seen(&mut self, queue: &NatsTransport) -> Result<()> {
         self.take_acks(queue)?;
-        let ended = self.sighted(|sight| std::mem::take(&mut sight.ended));
-        for GoneAgent { agent, why, .. } in ended {
-            let leases = held_by(&agent, queue)?;
+        while let Some(gone) = self.sighted(|sight| sight.ended.pop()) {
+            let leases = match held_by(&gone.agent, queue) {
+                Err(error) if error.is_transient() => {
+                    self.sighted(|sight| sight.ended.push(gone));
+                    return Err(error);
+                }
+                held => held?,
+            };
+            let GoneAgent { agent, why, .. } = gone;
             let recorder = Arc::clone(&self.recorder);
             let mut hands = self.board.hands(&*recorder);
             let others: &mut [&mut dyn HoldingSource] = &mut [&mut hands];
