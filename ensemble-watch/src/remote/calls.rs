@@ -77,7 +77,10 @@ impl HostCalls {
             return Ok(());
         }
         self.next_scan = now + SCAN_INTERVAL;
-        for call in queue.calls(&self.host)? {
+        let calls = queue.calls(&self.host)?;
+        // The servers may have refused an answer, and its asker does not wait any more.
+        self.open.retain(|id| calls.iter().any(|call| call.id == *id));
+        for call in calls {
             if self.open.len() >= AT_ONCE_MAX {
                 break;
             }
