@@ -101,7 +101,7 @@ type JobAction = fn(&mut ServerFollower, Monotonic, &Arc<NatsTransport>) -> Resu
 const ALWAYS: Duration = Duration::ZERO;
 
 /// The jobs of a round, in order: what one has stored is seen by the next.
-const JOBS: [RoundJob; 16] = [
+const JOBS: [RoundJob; 17] = [
     ("outbox", ALWAYS, |it, now, queue| it.send_outbox(now, queue)),
     ("mailboxes", NAMES_INTERVAL, |it, _, queue| it.compare_names(queue)),
     ("directory", ALWAYS, |it, now, queue| it.carry(now, queue)),
@@ -112,8 +112,9 @@ const JOBS: [RoundJob; 16] = [
     ("dead letters", SCAN_INTERVAL, |_, _, queue| unless_limited(queue, || tell_senders(&**queue))),
     ("sweep", SWEEP_INTERVAL, |it, _, queue| it.sweep(queue)),
     ("settled messages", APART_INTERVAL, |_, _, queue| {
-        unless_limited(queue, || queue.set_settled_apart().and_then(|_| queue.keep_reserve()))
+        unless_limited(queue, || queue.set_settled_apart().map(drop))
     }),
+    ("reserve", APART_INTERVAL, |_, _, queue| unless_limited(queue, || queue.keep_reserve())),
     ("event log", LOG_INTERVAL, |it, _, queue| it.log.exchange(queue)),
     ("hosts", LOG_INTERVAL, |it, now, queue| it.exchange_hosts(now, queue)),
     ("blackboard", ALWAYS, |it, now, queue| it.look_at_board(now, queue)),

@@ -52,6 +52,7 @@ fn a_full_server_is_drained() {
     };
     assert!(full.is_transient(), "there may be room later: {full}");
     assert!(full.to_string().contains("full"), "{full}");
+    assert!(NatsTransport::is_without_room(&full), "it answers: {full}");
     assert!(stored > 50, "{stored}");
     for n in 0..stored {
         let delivery = queue.receive(&name(MAILBOX), &name("w")).unwrap().expect("one waits");

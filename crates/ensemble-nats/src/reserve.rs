@@ -35,12 +35,17 @@ impl NatsTransport {
                 let content = Bytes::from(vec![b' '; RESERVE_BYTES]);
                 match wire.compare_and_set(&subject, 0, HeaderMap::new(), content).await {
                     Ok(_) => {}
-                    Err(error) if Wire::is_without_room(&error) => return Ok(()),
+                    Err(error) if Self::is_without_room(&error) => return Ok(()),
                     Err(error) => return Err(error),
                 }
             }
             Ok(())
         })
+    }
+
+    /// Whether an error says that the server has no room. It answers, and refuses new messages only.
+    pub fn is_without_room(error: &Error) -> bool {
+        matches!(error, Error::Server { detail, .. } if detail.starts_with(super::wire::FULL))
     }
 }
 
@@ -53,10 +58,5 @@ impl Wire {
         // Another client may have removed it first; then there is room, too.
         Ok(deleted.is_ok()
             || self.last(&self.reserve).await?.is_none_or(|next| next.sequence != part.sequence))
-    }
-
-    /// Whether an error says that the server has no room.
-    pub(super) fn is_without_room(error: &Error) -> bool {
-        matches!(error, Error::Server { detail, .. } if detail.starts_with(super::wire::FULL))
     }
 }

@@ -3,7 +3,7 @@
 //! | a failure of | consequence |
 //! |---|---|
 //! | one message, for good | it is a dead letter here; its sender is notified; the next one is carried |
-//! | one mailbox, which is full | it is tried again after a delay, which doubles up to a minute |
+//! | one mailbox, or the servers' store, which is full | it is tried again after a delay, which doubles up to a minute |
 //! | one step of a round | the other steps are done; `status` shows it as a trouble |
 //! | the connection | the round ends, and the next one begins when the servers answer |
 
@@ -14,6 +14,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::transfer::BridgeReport;
 use ensemble_core::{Error, Result};
+use ensemble_nats::NatsTransport;
 
 /// Delay before a full mailbox is tried again, the first time and at most.
 const DELAY_MIN: Duration = Duration::from_secs(1);
@@ -28,7 +29,11 @@ impl CurrentTroubles {
     /// Notes how a step ended, and returns its result; `None` if it failed. Only servers that do not answer are an error.
     pub(super) fn record_result<T>(&mut self, place: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
-            Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+            Err(error @ Error::Server { unreachable: true, .. })
+                if !NatsTransport::is_without_room(&error) =>
+            {
+                return Err(error);
+            }
             Err(ref error) => self.found(place, error),
             Ok(_) => drop(self.0.remove(place)),
         }
@@ -142,12 +147,13 @@ mod tests {
     #[test]
     fn servers_that_do_not_answer_end_the_round() {
         let mut troubles = CurrentTroubles::default();
-        let away = |unreachable| {
-            let (server, detail) = ("nats://hub".to_owned(), "it is away".to_owned());
+        let failed = |unreachable, detail: &str| {
+            let (server, detail) = ("nats://hub".to_owned(), detail.to_owned());
             Error::Server { operation: "ask", server, detail, unreachable }
         };
-        assert!(troubles.record_result::<()>("leases", Err(away(true))).is_err());
-        troubles.record_result::<()>("leases", Err(away(false))).unwrap();
-        assert_eq!(troubles.shown().len(), 1);
+        assert!(troubles.record_result::<()>("leases", Err(failed(true, "it is away"))).is_err());
+        troubles.record_result::<()>("leases", Err(failed(false, "it is denied"))).unwrap();
+        troubles.record_result::<()>("outbox", Err(failed(true, "its store is full"))).unwrap();
+        assert_eq!(troubles.shown().len(), 2);
     }
 }
