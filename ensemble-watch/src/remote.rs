@@ -101,7 +101,7 @@ type JobAction = fn(&mut ServerFollower, Monotonic, &Arc<NatsTransport>) -> Resu
 const ALWAYS: Duration = Duration::ZERO;
 
 /// The jobs of a round, in order: what one has stored is seen by the next.
-const JOBS: [RoundJob; 17] = [
+const JOBS: [RoundJob; 20] = [
     ("outbox", ALWAYS, |it, now, queue| it.send_outbox(now, queue)),
     ("mailboxes", NAMES_INTERVAL, |it, _, queue| it.compare_names(queue)),
     ("directory", ALWAYS, |it, now, queue| it.carry(now, queue)),
@@ -110,7 +110,17 @@ const JOBS: [RoundJob; 17] = [
     ("ends", ALWAYS, |it, _, queue| it.end_what_was_seen(queue)),
     ("leases", ALWAYS, |it, now, queue| it.look_at_leases(now, queue)),
     ("dead letters", SCAN_INTERVAL, |_, _, queue| unless_limited(queue, || tell_senders(&**queue))),
-    ("sweep", SWEEP_INTERVAL, |it, _, queue| it.sweep(queue)),
+    ("sweep of messages", SWEEP_INTERVAL, |it, _, queue| {
+        unless_limited(queue, || queue.sweep().map(|removed| it.note_swept(removed, 0)))
+    }),
+    ("sweep of requests", SWEEP_INTERVAL, |it, _, queue| {
+        let sweep = || Requests::new(&**queue).sweep();
+        unless_limited(queue, || sweep().map(|removed| it.note_swept(0, removed)))
+    }),
+    ("sweep of hosts", SWEEP_INTERVAL, |_, _, queue| {
+        unless_limited(queue, || queue.sweep_hosts().map(drop))
+    }),
+    ("sweep of content", SWEEP_INTERVAL, |it, _, queue| it.sweep_content(queue)),
     ("settled messages", APART_INTERVAL, |_, _, queue| {
         unless_limited(queue, || queue.set_settled_apart().map(drop))
     }),
@@ -433,23 +443,20 @@ impl ServerFollower {
         Ok(())
     }
 
-    fn sweep(&self, queue: &NatsTransport) -> Result<()> {
-        self.log.sweep();
-        if !queue.is_limited() {
-            let removed = queue.sweep()?;
-            let requests = Requests::new(queue).sweep()?;
-            queue.sweep_hosts()?;
-            if removed > 0 || requests > 0 {
-                let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
-                self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
-            }
+    fn note_swept(&self, messages: u64, requests: usize) {
+        if messages > 0 || requests > 0 {
+            let data = json!({ "tmp": 0, "done": messages, "orphans": 0, "requests": requests });
+            self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
         }
+    }
+
+    fn sweep_content(&self, queue: &NatsTransport) -> Result<()> {
+        self.log.sweep();
         let keep = retention(&self.spool)?;
         let mut calendar = self.spool.calendar();
         let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
         self.spool.keep_calendar(calendar);
-        swept?;
-        if queue.is_limited() { Ok(()) } else { queue.sweep_files(keep).map(drop) }
+        unless_limited(queue, || queue.sweep_files(keep).map(drop)).and(swept.map(drop))
     }
 
     fn note_carried(&self, from: &str, carried: &BridgeReport) {
