@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::history::sweep_attachments;
@@ -117,12 +117,10 @@ const JOBS: [RoundJob; 20] = [
         let sweep = || Requests::new(&**queue).sweep();
         unless_limited(queue, || sweep().map(|removed| it.note_swept(0, removed)))
     }),
-    ("sweep of hosts", SWEEP_INTERVAL, |_, _, queue| {
-        unless_limited(queue, || queue.sweep_hosts().map(drop))
-    }),
+    ("sweep of hosts", SWEEP_INTERVAL, |_, _, queue| unless_limited(queue, || queue.sweep_hosts())),
     ("sweep of content", SWEEP_INTERVAL, |it, _, queue| it.sweep_content(queue)),
     ("settled messages", APART_INTERVAL, |_, _, queue| {
-        unless_limited(queue, || queue.set_settled_apart().map(drop))
+        unless_limited(queue, || queue.set_settled_apart())
     }),
     ("reserve", APART_INTERVAL, |_, _, queue| unless_limited(queue, || queue.keep_reserve())),
     ("event log", LOG_INTERVAL, |it, _, queue| it.log.exchange(queue)),
@@ -134,8 +132,8 @@ const JOBS: [RoundJob; 20] = [
 ];
 
 /// Limited credentials leave the upkeep of the servers to other hosts.
-fn unless_limited(queue: &NatsTransport, upkeep: impl FnOnce() -> Result<()>) -> Result<()> {
-    if queue.is_limited() { Ok(()) } else { upkeep() }
+fn unless_limited<T>(queue: &NatsTransport, upkeep: impl FnOnce() -> Result<T>) -> Result<()> {
+    if queue.is_limited() { Ok(()) } else { upkeep().map(drop) }
 }
 
 /// State of the thread.
@@ -305,12 +303,9 @@ impl ServerFollower {
             let heard = queue.wait_for_news(seen, ROUND.min(due.max(ROUND_MIN)));
             self.has_news |= heard != seen;
             seen = heard;
-            match self.stop.try_recv() {
-                Err(crossbeam_channel::TryRecvError::Empty) => {}
-                Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => {
-                    self.hosts.farewell(&self.project, queue);
-                    return true;
-                }
+            if self.stop.try_recv() != Err(TryRecvError::Empty) {
+                self.hosts.farewell(&self.project, queue);
+                return true;
             }
         }
     }
@@ -456,7 +451,7 @@ impl ServerFollower {
         let mut calendar = self.spool.calendar();
         let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
         self.spool.keep_calendar(calendar);
-        unless_limited(queue, || queue.sweep_files(keep).map(drop)).and(swept.map(drop))
+        unless_limited(queue, || queue.sweep_files(keep)).and(swept.map(drop))
     }
 
     fn note_carried(&self, from: &str, carried: &BridgeReport) {

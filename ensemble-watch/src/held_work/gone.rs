@@ -85,9 +85,7 @@ impl GoneAgents {
     pub(crate) fn retain_gone(&self, ended: &mut Vec<GoneAgent>) {
         ended.retain(|ended| self.returned.contains(&ended.agent));
     }
-}
 
-impl GoneAgents {
     /// The supervisor of an agent was found dead; whether that is new.
     pub(crate) fn lost_supervisor(&mut self, agent: &Name) -> bool {
         self.returned.insert(agent.clone())

@@ -32,16 +32,13 @@ impl CurrentTroubles {
             Err(error @ Error::Server { unreachable: true, .. })
                 if !NatsTransport::is_without_room(&error) =>
             {
-                return Err(error);
+                Err(error)
             }
-            Err(ref error) => self.found(place, error),
-            Ok(_) => drop(self.0.remove(place)),
+            result => {
+                self.record_trouble(place, result.as_ref().err().map(ToString::to_string));
+                Ok(result.ok())
+            }
         }
-        Ok(result.ok())
-    }
-
-    fn found(&mut self, place: &str, error: &Error) {
-        self.record_trouble(place, Some(error.to_string()));
     }
 
     /// Notes what is wrong in a place; `None` for nothing.
@@ -87,10 +84,7 @@ impl MailCarrier {
                 all.buried += carried.buried;
                 carried.stuck
             });
-            let failed = match carried {
-                Ok(stuck) => stuck,
-                Err(error) => Some(error),
-            };
+            let failed = carried.unwrap_or_else(Some);
             match &failed {
                 None => drop(self.delays.remove(&place)),
                 Some(_) => {

@@ -113,8 +113,7 @@ impl ServerFollower {
     }
 
     fn end_reported(&mut self, queue: &NatsTransport) -> Result<()> {
-        let mut reports = self.sighted(|sight| std::mem::take(&mut sight.reports)).into_iter();
-        while let Some(report) = reports.next() {
+        while let Some(report) = self.sighted(|sight| sight.reports.first().cloned()) {
             let EndingReport { task, author, written_at, attempt } = &report;
             let (written_at, attempt) = (Some(*written_at), *attempt);
             self.acked.remove(task);
@@ -123,14 +122,11 @@ impl ServerFollower {
             let task = &named.unwrap_or_else(|_| task.clone());
             let end = TaskEnd { task, author, written_at, attempt, only_in: None };
             match ends.settle_reported(queue, &end, &*self.recorder) {
-                Err(error) if error.is_transient() => {
-                    let kept: Vec<EndingReport> = std::iter::once(report).chain(reports).collect();
-                    self.sighted(|sight| drop(sight.reports.splice(..0, kept)));
-                    return Err(error);
-                }
+                Err(error) if error.is_transient() => return Err(error),
                 Err(error) => tracing::warn!(%error, %task, "cannot settle a reported task"),
                 Ok(_) => {}
             }
+            self.sighted(|sight| drop(sight.reports.remove(0)));
         }
         Ok(())
     }
@@ -149,11 +145,9 @@ impl ServerFollower {
                 Err(error) => tracing::warn!(%error, task = %ack.task, "cannot receive its task"),
             }
         }
-        let mut unsigned = self.sighted(|sight| std::mem::take(&mut sight.unsigned)).into_iter();
-        while let Some(task) = unsigned.next() {
+        while let Some(task) = self.sighted(|sight| sight.unsigned.pop()) {
             if let Err(error) = self.acked.settle(&task, queue) {
-                let kept: Vec<String> = std::iter::once(task).chain(unsigned).collect();
-                self.sighted(|sight| drop(sight.unsigned.splice(..0, kept)));
+                self.sighted(|sight| sight.unsigned.push(task));
                 return Err(error);
             }
         }
