@@ -249,11 +249,14 @@ pub(super) fn give_back_held(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome {
     Ok(())
 }
 
-/// Whether a message waits that interrupts the agent's turn.
+/// Whether a message waits that interrupts the agent's turn. One that was announced has done so: otherwise it would also
+/// end the turn in which the agent is to read it.
 pub(super) fn is_interrupted(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<bool> {
     let Some(spool) = queue.directory() else { return Ok(false) };
+    let hinted = hook.sessions.get(&hook.agent)?.map(|session| session.hinted).unwrap_or_default();
     let class = |id: &MessageId| spool.peek(&hook.mailbox, id).ok()?.when;
-    Ok(due(queue, hook)?.iter().any(|id| class(id) == Some(DeliveryClass::Interrupt)))
+    let is_new = |id: &MessageId| !hinted.contains(id);
+    Ok(due(queue, hook)?.iter().any(|id| is_new(id) && class(id) == Some(DeliveryClass::Interrupt)))
 }
 
 /// Whether a message is to be read when the turn has ended.

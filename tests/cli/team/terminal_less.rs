@@ -199,6 +199,25 @@ fn what_interrupts_goes_into_the_turn_of_an_agent_that_offers_that() {
 }
 
 #[test]
+fn what_interrupts_and_is_only_announced_ends_one_turn() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id first -m HANG");
+    agent.0.wait_for_state("w1", "working");
+    bed.ok(&format!("send --to w1 --id long --when interrupt -m {}", "x".repeat(9_000)));
+    agent.is_told("1 message waits in mailbox w1");
+    agent.0.wait_for_evidence("w1", "idle", "no turn runs");
+    // The message still waits when the next turn begins.
+    bed.ok("send --to w1 --id second -m HANG");
+    eventually("another turn runs", || agent.prompts().concat().matches("\nHANG\n").count() == 2);
+    agent.0.wait_for_state("w1", "working");
+    bed.ok("send --to w1 --id third --when interrupt -m stop");
+    agent.is_told("\nstop\n");
+    let asked = agent.notes("asked");
+    assert_eq!(asked.iter().filter(|it| it["method"] == "session/cancel").count(), 2, "{asked:?}");
+}
+
+#[test]
 fn it_has_our_tools_under_its_own_name() {
     let agent = Spoken::new();
     let asked = agent.notes("asked");
