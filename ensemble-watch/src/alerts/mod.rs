@@ -345,8 +345,10 @@ impl AlertWorker {
             self.reap();
             thread::sleep(REAP_INTERVAL);
         }
-        for (running, _) in &mut self.running {
+        for (mut running, due) in std::mem::take(&mut self.running) {
             running.end();
+            // The next watcher sends it again.
+            self.ended(&due, Err("the watcher has ended".to_owned()));
         }
         self.save_sent();
     }

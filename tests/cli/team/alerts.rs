@@ -151,6 +151,25 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
 }
 
 #[test]
+fn an_alert_whose_command_ends_with_the_watcher_is_sent_by_the_next_one() {
+    let bed = Bed::new();
+    bed.add_config(
+        "notify: [{command: 'cat >> sent; test -e calm || sleep 100', when: [urgent]}]\n",
+    );
+    bed.ok("mailbox add bad");
+    bed.write_file("queue/mailbox/bad/mailbox.yaml", "[");
+    let sent = bed.project().join("sent");
+    let count = || alerts(&sent).iter().filter(|it| it["about"] == "mailbox bad").count();
+    let mut watcher = watch(&bed);
+    eventually("it is sent", || count() == 1);
+    kill_process(Pid::from_child(&watcher.0), Signal::TERM).unwrap();
+    watcher.0.wait().unwrap();
+    bed.write_file("calm", "");
+    let _next = watch(&bed);
+    eventually("it is sent again", || count() == 2);
+}
+
+#[test]
 fn an_alert_that_cannot_be_noted_is_noted_later_and_not_sent_again() {
     let bed = Bed::new();
     bed.add_config("notify: [{command: 'cat >> sent', when: [urgent]}]\n");
