@@ -178,6 +178,18 @@ fn a_story_a_filter_and_a_message_are_keys_away() {
     viewed.shows("a dead letter (`ensemble dead show dead-1`)");
     viewed.press(&["q"]);
     viewed.shows("enter look");
+    // Once the request of a story is decided, no key there answers the request that is selected instead.
+    viewed.bed.ok("request plan plan.md --task t2 --to conductor --as w1");
+    viewed.shows("NEEDS YOU: 3");
+    viewed.press(&["Home", "Enter"]);
+    viewed.shows("story of ");
+    let text = viewed.text();
+    let (_, story) = text.split_once("story of ").unwrap();
+    let (id, _) = story.split_once(' ').unwrap();
+    viewed.bed.ok(&format!("request answer {id} --approve --as conductor"));
+    viewed.shows("NEEDS YOU: 2");
+    viewed.press(&["y"]);
+    viewed.shows("enter look");
     viewed.press(&["/"]);
     viewed.press(&["-l", "t-dead"]);
     viewed.press(&["Enter"]);

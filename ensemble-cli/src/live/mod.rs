@@ -247,7 +247,7 @@ impl LiveView<'_> {
                 let width = usize::from(terminal.size()?.width);
                 let lines = story_lines(self.context, &id, width)
                     .unwrap_or_else(|failure| vec![failure.text()]);
-                self.view.show(format!("story of {id}"), lines);
+                self.view.show(&id, lines);
             }
             ViewAction::Run(arguments) => {
                 let said = self.verb(&arguments);

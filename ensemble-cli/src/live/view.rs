@@ -46,6 +46,8 @@ const KEYS: [&str; 11] = [
     "?, h      this list",
     "q, Esc    leave; the team keeps working",
 ];
+/// How the title of an id's story begins.
+const STORY_OF: &str = "story of ";
 /// The longest text that is typed, in characters.
 const INPUT_CHARS_MAX: usize = 500;
 
@@ -187,8 +189,8 @@ impl ViewState {
         self.selected_item = items.get(self.selected).map(ListItem::mark);
     }
 
-    pub(super) fn show(&mut self, title: String, lines: Vec<String>) {
-        self.mode = ViewMode::Story { title, lines, scroll: 0 };
+    pub(super) fn show(&mut self, id: &str, lines: Vec<String>) {
+        self.mode = ViewMode::Story { title: format!("{STORY_OF}{id}"), lines, scroll: 0 };
     }
 
     /// Shows what a verb said, until the next key.
@@ -210,7 +212,11 @@ impl ViewState {
                     KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return ViewAction::None,
                     KeyCode::Char('y' | 'n') => {
                         let items = items(overview, self);
-                        if let Some(need) = items.get(self.selected).and_then(ListItem::decision) {
+                        let need = items.get(self.selected).and_then(ListItem::decision);
+                        // If its request was decided since, another line is selected by now.
+                        let is_shown =
+                            |need: &&Need| title.strip_prefix(STORY_OF) == need.about.as_deref();
+                        if let Some(need) = need.filter(is_shown) {
                             self.answer(need, key.code == KeyCode::Char('y'));
                         }
                         return ViewAction::None;
