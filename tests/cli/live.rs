@@ -195,11 +195,18 @@ fn a_story_a_filter_and_a_message_are_keys_away() {
     viewed.press(&["Enter"]);
     viewed.shows("filter: t-dead");
     viewed.shows_no_more("to decide on");
+    // What is pasted is text: it quits nothing, and sends nothing.
+    let pasted = viewed.tmux.dir.path().join("pasted");
+    fs::write(&pasted, "there?\nq").unwrap();
+    viewed.tmux.server.run(&["load-buffer", pasted.to_str().unwrap()]).unwrap();
+    let paste = || viewed.tmux.server.run(&["paste-buffer", "-p", "-t", "%0"]).unwrap();
+    paste();
     viewed.press(&["s"]);
-    viewed.press(&["-l", "are you there?"]);
-    viewed.shows("to w1: are you there?_");
+    viewed.press(&["-l", "are you "]);
+    paste();
+    viewed.shows("to w1: are you there? q_");
     viewed.press(&["Enter"]);
-    eventually("it is sent", || viewed.bed.run("recv --as w1").stdout.contains("are you there?"));
+    eventually("it is sent", || viewed.bed.run("recv --as w1").stdout.contains("are you there? q"));
     viewed.press(&["C-c"]);
     viewed.shows("left 0 icanon");
 }

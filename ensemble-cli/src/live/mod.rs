@@ -34,7 +34,10 @@ use ensemble_project::Project;
 use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Overview, OverviewReader, ProjectChanges};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
+use ratatui::crossterm::event::{
+    self, DisableBracketedPaste, EnableBracketedPaste, Event, KeyEvent, KeyEventKind,
+};
+use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -87,13 +90,25 @@ pub(crate) fn run(context: &Context) -> Outcome {
     events.update(broker(&queue))?;
     let scene = LiveScene { overview, project, events, spent: spent.get() };
     silence(true);
-    let mut terminal = ratatui::try_init()?;
+    let mut terminal = take_terminal()?;
     let view = ViewState::of(person.clone().unwrap_or_else(|| project.person()));
     let result =
         LiveView { context, person, queue, reader, scene, view, wakes, spent }.run(&mut terminal);
-    ratatui::try_restore()?;
+    restore_terminal()?;
     silence(false);
     result
+}
+
+/// Takes the whole terminal. What is pasted arrives as text: its characters are not keys.
+fn take_terminal() -> io::Result<DefaultTerminal> {
+    let terminal = ratatui::try_init()?;
+    execute!(io::stdout(), EnableBracketedPaste)?;
+    Ok(terminal)
+}
+
+fn restore_terminal() -> io::Result<()> {
+    let _ = execute!(io::stdout(), DisableBracketedPaste);
+    ratatui::try_restore()
 }
 
 /// Ends the process on a signal, no matter what it does: it may wait for a terminal that is gone.
@@ -101,7 +116,7 @@ fn end_on_signals() -> Outcome {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            let _ = ratatui::try_restore();
+            let _ = restore_terminal();
             std::process::exit(0);
         }
     });
@@ -205,7 +220,11 @@ impl LiveView<'_> {
             self.scene.spent = self.spent.get();
             is_stale = true;
             while event::poll(Duration::ZERO)? {
-                if let Event::Key(key) = event::read()?
+                let said = event::read()?;
+                if let Event::Paste(text) = &said {
+                    self.view.paste(text);
+                }
+                if let Event::Key(key) = said
                     && key.kind != KeyEventKind::Release
                     && self.press(key, terminal)?
                 {
@@ -255,13 +274,13 @@ impl LiveView<'_> {
                 self.refresh_view();
             }
             ViewAction::Attach(name) => {
-                ratatui::try_restore()?;
+                restore_terminal()?;
                 silence(false);
                 let mut attach = Command::new(own_program());
                 attach.args(["agent", "attach", name.as_str()]).stderr(Stdio::piped());
                 let ended = attach.stdin(Stdio::inherit()).stdout(Stdio::inherit()).output();
                 silence(true);
-                *terminal = ratatui::try_init()?;
+                *terminal = take_terminal()?;
                 if let Some(output) = ended.ok().filter(|output| !output.status.success()) {
                     self.view.say(first_line(&output.stderr));
                 }

@@ -16,13 +16,14 @@
 //! story    up, down …                   scroll
 //!          y, n                         approve or reject the request whose story it is
 //!          q, Esc, Enter                back
-//! input    characters, Backspace        change the text
+//! input    characters, Backspace        change the text; what is pasted is added, and means no keys elsewhere
 //!          Enter                        send, or apply the filter
 //!          Esc                          back, without effect
 //! question y                            run the command
 //!          any other                    back
 //! ```
 
+use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, Need};
 use ensemble_project::overview::{AgentOverview, MailboxOverview, Overview};
@@ -315,6 +316,14 @@ impl ViewState {
         }
         self.mode = ViewMode::Input { purpose, text };
         ViewAction::None
+    }
+
+    /// Takes what was pasted, where text is typed: as one line.
+    pub(super) fn paste(&mut self, pasted: &str) {
+        if let ViewMode::Input { text, .. } = &mut self.mode {
+            let room = INPUT_CHARS_MAX.saturating_sub(text.chars().count());
+            text.extend(one_line(&pasted.replace('\r', "\n")).chars().take(room));
+        }
     }
 
     /// Applies the remedy of a need, if a key can do that.
