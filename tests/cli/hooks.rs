@@ -88,6 +88,12 @@ fn what_an_agent_held_before_it_was_cleared_is_delivered_again() {
     let text = said(&hook(&bed, "prompt", "codex", &prompt)).unwrap().to_string();
     assert!(text.contains("count to ten"), "{text}");
     assert!(files(&bed, "w1/cur")[0].starts_with(&format!("{id}@w1@2")), "a new epoch");
+    // Another conversation of the same program knows nothing of it either.
+    for (session, waiting) in [("s2", "No message waits"), ("s1", "1 message waits")] {
+        let resumed = json!({ "session_id": session, "source": "resume" });
+        let text = said(&hook(&bed, "start", "codex", &resumed)).unwrap().to_string();
+        assert!(text.contains(waiting), "{session}: {text}");
+    }
 }
 
 #[test]

@@ -48,8 +48,8 @@ const UNFINISHED_MAX: usize = 200;
 const SHOWN_CHARS_MAX: usize = 100;
 /// How much of the tail of a transcript is searched for messages, in bytes.
 const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// Why a message is delivered again after `/clear`.
-const CLEARED: &str = "the agent's context was cleared";
+/// Why a message is delivered again after `/clear`, or after another conversation was resumed.
+const LEFT: &str = "the agent has left the conversation";
 /// Why a message is delivered again after an answer that was not written, or a turn that ended before it was read.
 const UNREAD: &str = "the agent did not get it";
 /// The mail that a hook is delivering.
@@ -244,7 +244,7 @@ fn tail_of(path: &Path) -> Outcome<Option<String>> {
 /// Returns what the agent holds: it got that in a conversation that it does not know any more.
 pub(super) fn give_back_held(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome {
     if let Some(spool) = queue.directory() {
-        spool.release_all(&hook.agent, CLEARED)?;
+        spool.release_all(&hook.agent, LEFT)?;
     }
     Ok(())
 }

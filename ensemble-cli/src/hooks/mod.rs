@@ -157,9 +157,10 @@ impl<'a> Hook<'a> {
             return Ok(());
         }
         let mut locked = self.sessions.lock(&self.agent)?;
+        let is_left = report::leaves_conversation(self, &locked.session);
         report::record_event(self, &mut locked.session);
         let said = match &queue {
-            Some(queue) => self.say(queue, &mut locked),
+            Some(queue) => self.say(queue, &mut locked, is_left),
             None => Ok(()),
         };
         locked.write()?;
@@ -176,10 +177,10 @@ impl<'a> Hook<'a> {
         Ok(locked.write()?)
     }
 
-    /// Prints what is to be said at this event, and notes it.
-    fn say(&self, queue: &ProjectQueue, locked: &mut LockedSession) -> Outcome {
+    /// Prints what is to be said at this event, and notes it. `is_left`: the agent has begun another conversation.
+    fn say(&self, queue: &ProjectQueue, locked: &mut LockedSession, is_left: bool) -> Outcome {
         let mut said = String::new();
-        if self.event == Event::Start && self.input.source.as_deref() == Some("clear") {
+        if is_left {
             carry::give_back_held(self, queue)?;
         }
         if self.is_introduction_due(locked) {

@@ -10,10 +10,11 @@
 //! | `failure` | limited, or failed with the error |
 //! | `end` | ended; after `/clear`, as before: a new session follows |
 
+use ensemble_app::agent_program::AgentProgram;
 use ensemble_core::message::MessageId;
 use ensemble_tmux::session::{Activity, AgentSession};
 
-use super::{Event, Hook, spent};
+use super::{Event, EventInput, Hook, spent};
 
 /// The state after this event; `None` if the event does not change it.
 fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
@@ -72,6 +73,23 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &AgentSession, due: &[Me
 
 fn is_same_process(hook: &Hook<'_>, session: &AgentSession) -> bool {
     (session.pid, session.started) == hook.process.unzip()
+}
+
+/// Whether the agent has left the conversation in which it got what it holds. A program that was started again and
+/// resumes a conversation may know it. OpenCode continues a conversation while it shows another.
+pub(super) fn leaves_conversation(hook: &Hook<'_>, session: &AgentSession) -> bool {
+    let EventInput { source, session_id, .. } = &hook.input;
+    hook.event == Event::Start
+        && match source.as_deref() {
+            Some("clear") => true,
+            Some("resume") => {
+                hook.program != AgentProgram::Opencode
+                    && session.id.is_some()
+                    && session.id != *session_id
+                    && is_same_process(hook, session)
+            }
+            _ => false,
+        }
 }
 
 pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
