@@ -43,19 +43,48 @@ pub(super) struct PtyTerminal {
 
 /// The exact screen, and how often it has changed.
 struct PtyScreen {
-    parser: vt100::Parser<ScreenTitle>,
+    parser: vt100::Parser<ScreenExtras>,
     version: u64,
     ended: Option<Option<i32>>,
 }
 
-/// The title that the agent has set.
+/// What the agent has set besides what the parser keeps.
 #[derive(Default)]
-struct ScreenTitle(String);
+pub(super) struct ScreenExtras {
+    title: String,
+    pub(super) reports_focus: bool,
+    /// XTerm's `modifyOtherKeys`.
+    pub(super) modifies_keys: bool,
+    /// Levels of the kitty keyboard protocol.
+    pub(super) keyboard_levels: u16,
+}
 
-impl vt100::Callbacks for ScreenTitle {
+impl vt100::Callbacks for ScreenExtras {
     fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
         let title = &title[..title.len().min(TITLE_BYTES_MAX)];
-        self.0 = String::from_utf8_lossy(title).into_owned();
+        self.title = String::from_utf8_lossy(title).into_owned();
+    }
+
+    fn unhandled_csi(
+        &mut self,
+        _: &mut vt100::Screen,
+        mark: Option<u8>,
+        _: Option<u8>,
+        parameters: &[&[u16]],
+        end: char,
+    ) {
+        let number = |at: usize| parameters.get(at).and_then(|it| it.first().copied()).unwrap_or(0);
+        match (mark, end) {
+            (Some(b'?'), 'h' | 'l') if (0..parameters.len()).any(|at| number(at) == 1004) => {
+                self.reports_focus = end == 'h';
+            }
+            (Some(b'>'), 'm') if number(0) == 4 => self.modifies_keys = number(1) > 0,
+            (Some(b'>'), 'u') => self.keyboard_levels = self.keyboard_levels.saturating_add(1),
+            (Some(b'<'), 'u') => {
+                self.keyboard_levels = self.keyboard_levels.saturating_sub(number(0).max(1));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -85,7 +114,7 @@ impl PtyTerminal {
         // A blocking write would wait for an agent that does not read.
         fcntl_setfl(&pty, fcntl_getfl(&pty)? | OFlags::NONBLOCK)?;
         let (rows, columns) = (at_least_one(rows), at_least_one(columns));
-        let parser = vt100::Parser::new_with_callbacks(rows, columns, 0, ScreenTitle::default());
+        let parser = vt100::Parser::new_with_callbacks(rows, columns, 0, ScreenExtras::default());
         let screen = Mutex::new(PtyScreen { parser, version: 0, ended: None });
         let keys = Mutex::default();
         Ok(Self { pty, screen, changed: Condvar::new(), keys, released: Condvar::new() })
@@ -167,8 +196,9 @@ impl PtyTerminal {
     }
 
     /// What the agent has left switched on.
-    pub(super) fn with_modes(&self, look: impl FnOnce(&vt100::Screen)) {
-        look(locked(&self.screen).parser.screen());
+    pub(super) fn with_modes(&self, look: impl FnOnce(&vt100::Screen, &ScreenExtras)) {
+        let screen = locked(&self.screen);
+        look(screen.parser.screen(), screen.parser.callbacks());
     }
 }
 
@@ -182,7 +212,7 @@ impl PseudoTerminal for &PtyTerminal {
         TerminalSnapshot {
             screen: rows.collect(),
             cursor: (column.into(), row.into()),
-            title: screen.parser.callbacks().0.clone(),
+            title: screen.parser.callbacks().title.clone(),
             ended: screen.ended,
             takes_pastes: shown.bracketed_paste(),
             ..TerminalSnapshot::default()
