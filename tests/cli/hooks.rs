@@ -311,19 +311,6 @@ fn trouble_is_a_line_in_the_log_and_nothing_else() {
 }
 
 #[test]
-fn outside_of_a_project_a_hook_does_nothing() {
-    let bed = Bed::empty();
-    let ran = bed.run_with("hook start --provider claude", b"{\"session_id\": \"s1\"}");
-    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""));
-    assert!(!bed.project().join(".ensemble").exists());
-    // In a project, a program that is none of its agents hears nothing.
-    let bed = Bed::new();
-    let ran = bed.run_with("hook start --provider claude", b"{\"session_id\": \"s1\"}");
-    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""));
-    assert!(!bed.project().join(".ensemble/sessions").exists());
-}
-
-#[test]
 fn a_subagent_gets_none_of_the_mail() {
     let bed = Bed::new();
     bed.send("hello");
@@ -461,6 +448,16 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     bed.send("after clear");
     let woken = crate::bed::ran(waiter.wait_with_output().unwrap());
     assert!(woken.code == 2 && woken.stderr.contains("\nafter clear\n"), "{woken:?}");
+    // No hook says that a person has left a dialog by Escape, but the program's session file does.
+    let asked = json!({ "session_id": "s2", "tool_name": "Bash" });
+    assert!(said(&hook(&bed, "permission", "claude", &asked)).is_none());
+    let (own, pid) = (bed.project().parent().unwrap().join(".claude/sessions"), std::process::id());
+    std::fs::create_dir_all(&own).unwrap();
+    let idle = json!({ "pid": pid, "status": "idle" });
+    std::fs::write(own.join(format!("{pid}.json")), idle.to_string()).unwrap();
+    bed.send("after a dialog");
+    let woken = crate::bed::ran(wait("s2").wait_with_output().unwrap());
+    assert!(woken.code == 2 && woken.stderr.contains("\nafter a dialog\n"), "{woken:?}");
     // The last one ends when the session does.
     let successor = wait("s2");
     eventually("it waits", is_held);

@@ -1,4 +1,5 @@
-//! Installs our hooks and plugins in the configuration of agents' programs, and removes them again.
+//! Installs our hooks and plugins in the configuration of agents' programs, and removes them again. Such hooks also run
+//! outside of projects.
 
 use serde_json::{Value, json};
 
@@ -195,4 +196,17 @@ fn agents_without_hooks_are_told_once_in_their_instructions() {
     let said = bed.ok("init --agents-md");
     assert!(said.contains("the team's rules are already in AGENTS.md"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
+fn outside_of_a_project_a_hook_does_nothing() {
+    let bed = Bed::empty();
+    let ran = bed.run_with("hook start --provider claude", b"{\"session_id\": \"s1\"}");
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""));
+    assert!(!bed.project().join(".ensemble").exists());
+    // In a project, a program that is none of its agents hears nothing.
+    let bed = Bed::new();
+    let ran = bed.run_with("hook start --provider claude", b"{\"session_id\": \"s1\"}");
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""));
+    assert!(!bed.project().join(".ensemble/sessions").exists());
 }

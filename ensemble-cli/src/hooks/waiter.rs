@@ -8,9 +8,9 @@
 //!
 //! Claude Code starts it at each session start and at each end of a turn. It takes exit code 2 of
 //! such a hook (`asyncRewake`) as a reason to begin a turn. While a turn runs, the waiter sleeps
-//! on: what lands then comes after the next tool. An interrupted turn ends without a hook, so the
-//! session file of the program itself is asked, too. It holds the lock by which the watcher knows
-//! that no keystrokes are needed.
+//! on: what lands then comes after the next tool. A turn that is interrupted, also at a dialog, ends
+//! without a hook, so the session file of the program itself is asked, too. It holds the lock by
+//! which the watcher knows that no keystrokes are needed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -98,8 +98,8 @@ fn is_idle(hook: &Hook<'_>, session: &AgentSession) -> bool {
     }
     match session.activity {
         Activity::Idle => true,
-        Activity::Working => hook.process.is_some_and(|(pid, _)| rests(pid)),
-        Activity::Blocked | Activity::Limited | Activity::Failed | Activity::Ended => false,
+        Activity::Working | Activity::Blocked => hook.process.is_some_and(|(pid, _)| rests(pid)),
+        Activity::Limited | Activity::Failed | Activity::Ended => false,
     }
 }
 
