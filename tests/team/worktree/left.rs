@@ -3,7 +3,7 @@
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_team::board::TaskStatus;
-use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
+use ensemble_team::worktree::{AgentDuty, ReviewDecision, UnfitReason, VerifiedAgent};
 
 use crate::worktree::bed::{Bed, commit, done, git, name};
 
@@ -104,6 +104,38 @@ fn worktrees_made_by_people_are_left_alone() {
     assert!(found.iter().all(|finding| finding.is_note) && found.len() == 1, "{found:?}");
     done(bed.trees().merge(&name("t1")).unwrap());
     assert_eq!(bed.directories(), ["mine", "notes"]);
+}
+
+#[test]
+fn a_directory_that_the_board_names_by_mistake_is_neither_moved_nor_removed() {
+    let bed = Bed::new();
+    let [first, second] = ["t1", "t2"].map(|task| {
+        bed.task(task);
+        let coder = bed.agent(&format!("coder-{task}"), "coder");
+        (bed.trees().claim_task(&name(task), &coder).unwrap(), coder)
+    });
+    let mine = bed.home.path().join("src/mine");
+    std::fs::create_dir(bed.home.path().join("src")).unwrap();
+    std::fs::write(&mine, "x").unwrap();
+    let text = std::fs::read_to_string(bed.board.path()).unwrap();
+    let wrong = text.replace(".worktrees/t1\n", "src\n").replace(".worktrees/t2\n", "'.'\n");
+    std::fs::write(bed.board.path(), wrong).unwrap();
+    assert_eq!(bed.on_board("t1").worktree.as_deref(), Some("src"));
+    assert!(problems(&bed, true).is_empty());
+    let (claimed, coder) = first;
+    commit(&claimed.path, "new", "x");
+    bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();
+    let (review, no) = (bed.review("t1").holder, ReviewDecision::Reject("no".to_owned()));
+    bed.trees().verdict(&name("t1"), &review, None, &no).unwrap();
+    // The claim that continues there corrects the board.
+    assert_eq!(bed.trees().claim_task(&name("t1"), &coder).unwrap().path, claimed.path);
+    assert_eq!(bed.on_board("t1").worktree.as_deref(), Some(".worktrees/t1"));
+
+    bed.change(|board| board.release(&name("t2"), second.0.granted.holder.epoch, "lost"));
+    assert_eq!(problems(&bed, true), [(Some("t2".to_owned()), true)]);
+    assert_eq!(git(bed.home.path(), &["branch", "--show-current"]), "main");
+    assert!(mine.exists());
+    assert_eq!(bed.directories(), ["t1"]);
 }
 
 fn verify(bed: &Bed, agent: &str, epoch: Option<u64>) -> Result<VerifiedAgent, UnfitReason> {

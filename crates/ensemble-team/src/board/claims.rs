@@ -80,8 +80,10 @@ impl LockedBoard<'_> {
             TaskStatus::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
             _ => is_integration_fix,
         };
-        let usual = format!("{}/{id}", self.worktrees());
-        let worktree = task.worktree.clone().filter(|_| keeps).unwrap_or(usual);
+        let worktree = match keeps {
+            true => self.board().worktree_of(task),
+            false => format!("{}/{id}", self.board().worktrees()),
+        };
         Ok(ClaimPlan {
             task: id.clone(),
             agent: agent.clone(),

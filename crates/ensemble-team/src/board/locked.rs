@@ -102,11 +102,6 @@ impl<'a> LockedBoard<'a> {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
-    /// Directory of worktrees, relative to the project.
-    pub(super) fn worktrees(&self) -> &str {
-        self.board.worktrees()
-    }
-
     /// The current time, for timestamps that people read.
     pub(super) fn now(&self) -> Timestamp {
         self.board.options.clock.wall()

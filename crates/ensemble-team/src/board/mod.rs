@@ -234,6 +234,13 @@ impl Board {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }
 
+    /// A task's worktree, relative to the project. Its directory is moved and removed with all that is in it, so one
+    /// that does not have the task's name, as after an edit by hand, is not it.
+    pub fn worktree_of(&self, task: &BoardTask) -> String {
+        let named = task.worktree.as_ref().filter(|it| Path::new(it).ends_with(task.id.as_str()));
+        named.cloned().unwrap_or_else(|| format!("{}/{}", self.worktrees(), task.id))
+    }
+
     /// The control files, the strongest last: those beside the board, and those of all hosts.
     pub fn controls(&self) -> Result<Vec<ActiveControl>> {
         let mut found =

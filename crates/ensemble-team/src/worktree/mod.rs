@@ -173,10 +173,7 @@ impl Worktrees {
 
     /// Path of a task's worktree, whether it exists or not.
     pub fn path_of(&self, task: &BoardTask) -> PathBuf {
-        match &task.worktree {
-            Some(path) => shown_path(&self.project.join(path)),
-            None => self.directory().join(task.id.as_str()),
-        }
+        shown_path(&self.project.join(self.board.worktree_of(task)))
     }
 
     /// Refuses an operation on a submitted commit that only another host has.
