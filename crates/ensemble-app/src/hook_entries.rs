@@ -158,7 +158,11 @@ mod tests {
             let home = tempfile::tempdir().unwrap();
             let (file, guest) = (home.path().join("settings.json"), guest(home.path(), "x"));
             std::fs::write(&file, text).unwrap();
+            // Hooks of another version are replaced.
+            let older = Map::from_iter([("Stop".to_owned(), serde_json::json!([{ "v": 1 }]))]);
+            assert!(guest.put_in(&file, |text| with_hooks(text, &older)).unwrap());
             assert!(guest.put_in(&file, |text| with_hooks(text, &ours())).unwrap());
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), after);
             std::fs::write(&file, format!("{after}\n")).unwrap();
             assert_eq!(guest.take_out().unwrap(), (file.clone(), true));
             assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{text}\n"));

@@ -5,6 +5,7 @@
 //! | does not exist | creates it | deletes it |
 //! | exists | inserts our texts between two bytes | restores it byte for byte |
 //! | has our texts already | changes nothing | - |
+//! | has those of another version, as inserted | replaces them | - |
 //! | was changed since | - | removes our texts, if each is still exactly as inserted |
 //! | was changed, and our texts as well | - | refuses, and changes nothing |
 //!
@@ -61,16 +62,27 @@ impl ConfigInsert {
     pub fn put_in(
         &self,
         file: &Path,
-        edit: impl FnOnce(&str) -> Result<Option<ConfigEdit>, String>,
+        edit: impl Fn(&str) -> Result<Option<ConfigEdit>, String>,
     ) -> Outcome<bool> {
-        // Replacing a link would separate it from its file.
-        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let before = read(&file)?;
-        let edited = edit(before.as_deref().unwrap_or_default()).map_err(|why| {
-            let hint = format!("`--print` prints {} for you to put in", self.what);
-            Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
-        })?;
-        let Some(ConfigEdit { after, inserted }) = edited else { return Ok(false) };
+        let file = resolved(file);
+        let found = read(&file)?;
+        let edited = |text: Option<&str>| {
+            edit(text.unwrap_or_default()).map_err(|why| {
+                let hint = format!("`--print` prints {} for you to put in", self.what);
+                Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
+            })
+        };
+        if edited(found.as_deref())?.is_none() {
+            return Ok(false);
+        }
+        // The new note replaces that of another version, whose texts nothing would take out any more.
+        let is_of_file = |note: &EditNote| resolved(&self.root().join(&note.file)) == file;
+        let earlier = self.read_note().ok().flatten().filter(is_of_file);
+        let undone = earlier.zip(found.as_deref()).and_then(|(note, now)| note.undone(now));
+        let before = undone.unwrap_or(found);
+        let Some(ConfigEdit { after, inserted }) = edited(before.as_deref())? else {
+            return Ok(false);
+        };
         let after_sha256 = Digest::of(after.as_bytes());
         let below = |root: &Path| file.strip_prefix(root).map(Path::to_owned).ok();
         let root = self.root();
@@ -86,33 +98,27 @@ impl ConfigInsert {
 
     /// Takes our texts out again. Returns the file, and whether it was changed.
     pub fn take_out(&self) -> Outcome<(PathBuf, bool)> {
-        let Some(text) = read(&self.note)? else {
+        let Some(note) = self.read_note()? else {
             let text = format!("nothing was installed here: there is no {}", self.note.display());
             return Err(Failure::nothing(text));
         };
-        let note: EditNote = serde_json::from_str(&text)
-            .map_err(|error| Failure::refused(format!("{}: {error}", self.note.display())))?;
         let file = self.root().join(&note.file);
         let now = read(&file)?;
         let is_changed = match &now {
             None => false,
             Some(now) if note.before.as_ref() == Some(now) => false,
-            Some(now) if Digest::of(now.as_bytes()) == note.after_sha256 => {
-                match &note.before {
-                    Some(before) => write(&file, before)?,
-                    None => remove(&file)?,
-                }
-                true
-            }
             Some(now) => {
-                let rest = without(now, &note.inserted).ok_or_else(|| {
+                let rest = note.undone(now).ok_or_else(|| {
                     let (file, what) = (file.display(), self.what);
                     let text = format!(
                         "{file} was changed, and {what} in it as well: nothing was changed"
                     );
                     Failure::refused(text).with_hint(self.by_hand)
                 })?;
-                write(&file, &rest)?;
+                match rest {
+                    Some(rest) => write(&file, &rest)?,
+                    None => remove(&file)?,
+                }
                 true
             }
         };
@@ -120,9 +126,24 @@ impl ConfigInsert {
         Ok((file, is_changed))
     }
 
+    fn read_note(&self) -> Outcome<Option<EditNote>> {
+        let fail = |error| Failure::refused(format!("{}: {error}", self.note.display()));
+        read(&self.note)?.map(|text| serde_json::from_str(&text).map_err(fail)).transpose()
+    }
+
     /// The project: its state directory has a directory of notes.
     fn root(&self) -> &Path {
         self.note.ancestors().nth(3).unwrap_or_else(|| Path::new("/"))
+    }
+}
+
+impl EditNote {
+    /// The file's content without our texts. `None` if they are not all as they were inserted.
+    fn undone(&self, now: &str) -> Option<Option<String>> {
+        match Digest::of(now.as_bytes()) == self.after_sha256 {
+            true => Some(self.before.clone()),
+            false => without(now, &self.inserted).map(Some),
+        }
     }
 }
 
@@ -139,6 +160,11 @@ fn without(text: &str, inserted: &[String]) -> Option<String> {
     }
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
     (is_json(&rest) || rest.trim().is_empty() || !is_json(text)).then_some(rest)
+}
+
+/// The file behind a link, which would be separated from it if it were replaced.
+fn resolved(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
 
 fn read(file: &Path) -> Outcome<Option<String>> {
