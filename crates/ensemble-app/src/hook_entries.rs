@@ -163,9 +163,14 @@ mod tests {
             assert!(guest.put_in(&file, |text| with_hooks(text, &older)).unwrap());
             assert!(guest.put_in(&file, |text| with_hooks(text, &ours())).unwrap());
             assert_eq!(std::fs::read_to_string(&file).unwrap(), after);
-            std::fs::write(&file, format!("{after}\n")).unwrap();
+            // By now, it is in a directory of settings that a link leads to.
+            let kept = home.path().join("kept.json");
+            std::fs::write(&kept, format!("{after}\n")).unwrap();
+            std::fs::remove_file(&file).unwrap();
+            std::os::unix::fs::symlink(&kept, &file).unwrap();
             assert_eq!(guest.take_out().unwrap(), (file.clone(), true));
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{text}\n"));
+            assert_eq!(std::fs::read_to_string(&kept).unwrap(), format!("{text}\n"));
+            assert!(file.is_symlink());
         }
     }
 

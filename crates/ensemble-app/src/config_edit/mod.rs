@@ -176,6 +176,7 @@ fn read(file: &Path) -> Outcome<Option<String>> {
 
 /// Replaces the file as a whole, with the permissions that it had.
 fn write(file: &Path, text: &str) -> Outcome {
+    let file = &resolved(file);
     make_parent(file)?;
     let mode = std::fs::metadata(file).map(|found| found.permissions().mode());
     durable::write_document(file, text.as_bytes(), Durability::Power)?;
