@@ -29,6 +29,16 @@ fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
     bed.task("t1");
     let coder = bed.agent("coder-1", "coder");
     let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    // Git is set to show what a program says of the signature of each commit.
+    let signature = "-----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----";
+    let commit = git(&claimed.path, &["cat-file", "commit", "HEAD"]);
+    let commit = commit.replacen("\n\n", &format!("\ngpgsig {signature}\n\n"), 1);
+    let file = bed.home.path().join(".git/signed");
+    std::fs::write(&file, commit + "\n").unwrap();
+    let commit = git(&claimed.path, &["hash-object", "-wt", "commit", file.to_str().unwrap()]);
+    git(&claimed.path, &["reset", "--quiet", "--hard", &commit]);
+    git(&claimed.path, &["config", "log.showSignature", "true"]);
+    git(&claimed.path, &["config", "gpg.program", "git"]);
     std::fs::write(claimed.path.join("new"), "untracked").unwrap();
     bed.change(|board| board.release(&name("t1"), claimed.granted.holder.epoch, "lost"));
     assert_eq!(problems(&bed, false), [(Some("t1".to_owned()), false)]);

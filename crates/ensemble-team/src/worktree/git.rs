@@ -174,7 +174,8 @@ impl<'a> GitCall<'a> {
             Durability::Power => "core.fsync=all",
             Durability::Process => "core.fsync=none",
         };
-        for setting in [synced, "gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"] {
+        let quiet = ["core.fsmonitor=false", "log.showSignature=false"];
+        for setting in [synced, "gc.auto=0", "maintenance.auto=false"].into_iter().chain(quiet) {
             command.args(["-c", setting]);
         }
         let word = arguments.first().map(AsRef::as_ref);
