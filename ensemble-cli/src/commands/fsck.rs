@@ -15,6 +15,7 @@ use ensemble_project::attention::{StrandedFile, UnreadablePart};
 use ensemble_project::overview::{MisplacedPart, find_misplaced};
 use ensemble_project::panes::read_all as read_all_panes;
 use ensemble_project::stranded::find_stranded;
+use ensemble_team::board::BoardTask;
 use ensemble_team::worktree::WorktreeFinding;
 use serde_json::{Value, json};
 
@@ -105,7 +106,14 @@ impl Arguments {
             Err(_) if project.has_shared_board() => return Ok(Vec::new()),
             Err(failure) => return Err(failure),
         };
-        if !project.root().join(board.worktrees()).exists() {
+        // The directory may be gone with worktrees that tasks need.
+        let lacks = |task: &BoardTask| {
+            let is_needed = task.worktree.is_some() && task.status.needs_worktree();
+            is_needed && board.other_host(task).is_none()
+        };
+        if !project.root().join(board.worktrees()).exists()
+            && !board.read().is_ok_and(|state| state.tasks.iter().any(lacks))
+        {
             return Ok(Vec::new());
         }
         let found = context.worktrees(&board)?.recover(self.repair)?;
