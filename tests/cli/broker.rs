@@ -88,6 +88,15 @@ fn init_somewhere_else() {
     assert!(bed.project().join("there/too/.ensemble/logs").is_dir());
     bed.ok("send --queue there/too/queue --to dispatch -m x");
     assert!(!bed.project().join("queue").exists());
+    // A package of that name is left alone.
+    std::fs::create_dir(bed.project().join("queue")).unwrap();
+    bed.write_file("queue/queue.go", "package queue\n");
+    let refused = bed.fails(1, "init");
+    assert!(refused.contains("which has other files: queue.go"), "{refused}");
+    assert!(refused.contains("hint: `export ENSEMBLE_QUEUE=/"), "{refused}");
+    assert_eq!(std::fs::read_dir(bed.project().join("queue")).unwrap().count(), 1);
+    bed.ok("init --queue mail");
+    assert!(bed.project().join("mail/mailbox/dispatch").is_dir());
 }
 
 #[test]

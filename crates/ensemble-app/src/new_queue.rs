@@ -1,6 +1,6 @@
 //! Making a queue and its surroundings.
 
-use std::fs::OpenOptions;
+use std::fs::{DirEntry, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use ensemble_core::message::{Name, OPERATOR};
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::registry::note_project;
 use ensemble_project::team::shell_word;
-use ensemble_project::{CONFIG_FILE, Project};
+use ensemble_project::{CONFIG_FILE, Project, QUEUE_VARIABLE};
 
 use crate::App;
 use crate::config_schema::{SCHEMA_FILE, config_schema};
@@ -46,6 +46,10 @@ pub struct CreatedQueue {
 /// Makes what is missing. `config` is the configuration to write, if it is not the usual one.
 pub fn create_queue(app: &App, project: &Project, config: Option<&str>) -> Outcome<CreatedQueue> {
     refuse_inner(&project.queue)?;
+    // The queue of another program is taken over with its files.
+    if config.is_none() {
+        refuse_other_files(&project.queue)?;
+    }
     project.create_state()?;
     let spool = Spool::create(&project.queue, app.spool_options(project))?;
     let mut added = Vec::new();
@@ -114,6 +118,24 @@ fn refuse_inner(queue: &Path) -> Outcome {
     let text = format!("no project can be made in {}, which is {what}", place.display());
     let project = shell_word(&place.parent().unwrap_or(place).to_string_lossy());
     Err(Failure::refused(text).with_hint(format!("`cd {project}`, and run it there")))
+}
+
+/// Refuses a directory with files of the project, such as a package that is called `queue`: git would ignore its next
+/// ones.
+fn refuse_other_files(queue: &Path) -> Outcome {
+    if queue.join(MAILBOX_DIRECTORY).is_dir() {
+        return Ok(());
+    }
+    let is_other = |entry: &DirEntry| {
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        !is_hidden && entry.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    let mut entries = std::fs::read_dir(queue).into_iter().flatten().flatten();
+    let Some(other) = entries.find(is_other) else { return Ok(()) };
+    let text = format!("no queue can be made in {}, which has other files", queue.display());
+    let place = shell_word(&queue.with_file_name("mail").to_string_lossy());
+    Err(Failure::refused(format!("{text}: {}", other.file_name().to_string_lossy()))
+        .with_hint(format!("`export {QUEUE_VARIABLE}={place}`, then `ensemble init`")))
 }
 
 /// Writes the schema that the configuration names, as this program has it, for editors.
