@@ -57,6 +57,11 @@ fn only_committed_work_of_the_holder_is_handed_in() {
     let refused = refusal(trees.submit(&name("t1"), &holder));
     assert!(refused.contains("git switch -C task/t1"), "{refused}");
     git(&claimed.path, &["switch", "--quiet", "-C", "task/t1"]);
+    git(&claimed.path, &["switch", "--quiet", "--detach", "HEAD~"]);
+    commit(&claimed.path, "other", "x");
+    let refused = refusal(trees.submit(&name("t1"), &holder));
+    assert!(refused.contains("`git switch task/t1 && git merge "), "{refused}");
+    git(&claimed.path, &["switch", "--quiet", "task/t1"]);
     let mut other = holder.clone();
     other.epoch -= 1;
     assert!(is_fenced(&trees.submit(&name("t1"), &other).unwrap_err()));

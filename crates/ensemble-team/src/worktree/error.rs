@@ -142,8 +142,16 @@ pub enum Operation {
 /// The condition that an operation needs and that is not met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorktreeFault {
-    #[error("the worktree is not on its branch: `git switch -C {branch}` takes HEAD there")]
-    OtherBranch { branch: String },
+    #[error(
+        "the worktree is not on its branch: {} takes HEAD there",
+        switching(branch, head, *is_behind)
+    )]
+    OtherBranch {
+        branch: String,
+        head: String,
+        /// Whether HEAD has all commits of the branch.
+        is_behind: bool,
+    },
     #[error("nothing was committed since it began: commit the work, or declare that there is none")]
     NothingCommitted,
     #[error("there is no worktree at {}", path.display())]
@@ -260,6 +268,14 @@ fn named(changed: &[String]) -> String {
     match changed.len().saturating_sub(NAMED_MAX) {
         0 => named,
         more => format!("{named} and {more} more"),
+    }
+}
+
+/// The command with which a task's branch has the commits of HEAD, and loses none.
+fn switching(branch: &str, head: &str, is_behind: bool) -> String {
+    match is_behind {
+        true => format!("`git switch -C {branch}`"),
+        false => format!("`git switch {branch} && git merge {head}`"),
     }
 }
 

@@ -44,8 +44,11 @@ impl Worktrees {
         self.bring_pushed(&task, seen.as_ref())?;
         let (entry, head) = self.worked_in(&task, operation())?;
         let branch = Self::branch_of(id);
-        if entry.branch != Some(format!("refs/heads/{branch}")) {
-            return Err(WorktreeFault::OtherBranch { branch }.to(operation()));
+        let reference = format!("refs/heads/{branch}");
+        if entry.branch.as_ref() != Some(&reference) {
+            let tip = self.commit_at(&reference)?;
+            let is_behind = tip.map_or(Ok(true), |tip| self.is_ancestor(&tip, &head))?;
+            return Err(WorktreeFault::OtherBranch { branch, head, is_behind }.to(operation()));
         }
         self.must_be_clean(&task, operation())?;
         if let (Some(base), false) = (&task.base_commit, may_be_empty)
