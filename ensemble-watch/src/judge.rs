@@ -3,6 +3,7 @@
 //! ```text
 //! finding               lint mode   becomes
 //! breaks its contract   any         set aside, the author is told (`report.rejected`)
+//! reviews its own work  any         the same
 //! vague, or incomplete  refuse      the same
 //! vague, or incomplete  warn        delivered; recorded (`report.vague`), and the author is told once
 //!                                   a task (`report.advice`), if it names a mailbox; see `answers`
@@ -17,6 +18,7 @@ use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_reports::contract::{self, ContractKind, DocumentNode};
 use ensemble_reports::lint::{LintFinding, LintMode, Linter, TextShape};
+use ensemble_team::driver::ReviewCounts;
 
 use crate::work_file::{WorkFile as _, contract_of};
 use ensemble_core::dropbox::{CompleteFile, message_source};
@@ -31,13 +33,15 @@ const ID_DIGITS: usize = 40;
 pub(crate) struct ReportJudge {
     linter: Linter,
     mode: LintMode,
+    pub(crate) reviews: ReviewCounts,
 }
 
 impl ReportJudge {
     pub(crate) fn new(project: &Project) -> Self {
         let config = &project.config.lint;
         let root = project.queue.parent().map(std::path::Path::to_owned);
-        Self { linter: Linter::new(&config.options(root)), mode: config.mode() }
+        let linter = Linter::new(&config.options(root));
+        Self { linter, mode: config.mode(), reviews: project.reviews() }
     }
 
     /// Why a file is not to be delivered; `None` if it is.
@@ -49,12 +53,20 @@ impl ReportJudge {
         if let Some(broken) = broken(file, contract) {
             return Some(broken);
         }
+        if contract == ContractKind::Review && self.is_own_review(file) {
+            return Some("its reviewer has done the task: another agent reviews it".to_owned());
+        }
         // In the other modes the findings go to the author, after the message was delivered.
         if self.mode != LintMode::Refuse {
             return None;
         }
         let findings = self.findings(file, contract);
         (!findings.is_empty()).then(|| lines(&findings).join("; "))
+    }
+
+    fn is_own_review(&self, file: &CompleteFile) -> bool {
+        let text = String::from_utf8_lossy(&file.content);
+        file.task_field().is_some_and(|task| self.reviews.is_own(&task, &text).unwrap_or(false))
     }
 
     /// The advice for the author of a delivered file in which something is vague or missing.

@@ -189,6 +189,11 @@ fn a_review_is_tried_until_it_is_counted() {
     until_it_fails(&bed, "reports/same-review.yaml");
     unblock(&reviews);
     eventually("it is counted", || bed.json("log --type review_result").len() == 1);
+    land(&bed, "reports/same-completed.yaml", REPORT);
+    eventually("its author is known", || bed.json("log --type task_complete").len() == 1);
+    land(&bed, "reports/same-review.yaml", &format!("{review}summary: my own work\n"));
+    eventually("it is rejected", || bed.json("log --type file.rejected").len() == 1);
+    assert_eq!(bed.json("log --type review_result").len(), 1);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use ensemble_core::message::fields::is_same_task;
 use ensemble_project::Project;
 use ensemble_reports::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::admission::is_refusal;
-use ensemble_team::driver::{ReviewCounts, TaskEnds};
+use ensemble_team::driver::TaskEnds;
 use serde_json::json;
 
 use super::EngineContext;
@@ -28,7 +28,6 @@ use crate::work_file::WorkFile as _;
 pub(super) struct AuthorFeedback {
     judge: ReportJudge,
     answers: AnswerCounts,
-    reviews: ReviewCounts,
     ends: TaskEnds,
 }
 
@@ -37,7 +36,6 @@ impl AuthorFeedback {
         Self {
             judge: ReportJudge::new(project),
             answers: AnswerCounts::default(),
-            reviews: project.reviews(),
             ends: project.task_ends(),
         }
     }
@@ -84,7 +82,7 @@ impl AuthorFeedback {
         context: &EngineContext,
     ) -> Result<Option<Name>> {
         if file.is_report() && file.contract() == Some(ContractKind::Review) {
-            self.reviews.count(&file.file, &file.content, &*context.recorder)?;
+            self.judge.reviews.count(&file.file, &file.content, &*context.recorder)?;
         }
         match self.judge.advice(file) {
             Some(advice) => self.advise(&advice, file, context),

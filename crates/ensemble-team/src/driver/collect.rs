@@ -15,16 +15,14 @@ use crate::collect::{BatchLimits, Collect, Effect, Event, TaskProgress};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{REVIEWER_FIELDS, agent_of_text, field_text, is_same_task};
-use ensemble_core::message::written::document;
-use ensemble_core::message::{Name, yaml};
+use ensemble_core::message::Name;
+use ensemble_core::message::fields::{agent_of_text, is_same_task};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Result, allow_missing, allow_unreadable};
 use ensemble_reports::contract::{
     self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
 };
-use serde_json::Value;
 
 /// How many waiting messages are searched for a task without a report, in each mailbox.
 const SEARCH_MAX: usize = 1_000;
@@ -192,16 +190,11 @@ impl Dispatcher<'_> {
                     contract::read_as::<Review>(&text, file.as_ref())
                 && is_same_task(&review.task_id, task)
             {
-                self.reviews.count(file, text.as_bytes(), self.recorder)?;
-                let agent = |text: &str| agent_of_text(text).map(|it| it.as_str().to_lowercase());
-                let author = known.report.as_ref().and_then(|report| agent(report.author()?));
-                // A `worker_id` may also mean the worker whose work it is.
-                let fields: Value = yaml::read(&document(&text)).unwrap_or_default();
-                let named = field_text(&fields, &REVIEWER_FIELDS).and_then(|name| agent(&name));
-                if author.is_some() && named == author {
+                if self.reviews.count(file, text.as_bytes(), self.recorder)?.is_none() {
                     continue;
                 }
                 // Two spellings of a name are one reviewer.
+                let agent = |text: &str| agent_of_text(text).map(|it| it.as_str().to_lowercase());
                 let reviewer = review.reviewer.map(|name| agent(&name).unwrap_or(name));
                 let reviewer = reviewer.unwrap_or_else(|| file.clone());
                 let (task, verdict) = (task.to_owned(), review.status);

@@ -19,17 +19,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::task_reports::read_reports;
-use ensemble_core::Result;
 use ensemble_core::durable::{
     Dir, Durability, FileLock, FileModes, FileStat, make_directory, temporary_name,
 };
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::agent_of_text;
+use ensemble_core::message::fields::{REVIEWER_FIELDS, agent_of_text, field_text};
+use ensemble_core::message::written::document;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
+use ensemble_core::{Result, allow_missing};
 use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
 
 /// How often a task may come back from review, unless configured.
@@ -89,7 +90,8 @@ impl ReviewCounts {
 
     /// The worker that has done a task, as its report says.
     fn author_of(&self, task: &str) -> Result<Option<Name>> {
-        let dir = Dir::open(&self.queue.join("reports"))?;
+        let dir = allow_missing(Dir::open(&self.queue.join("reports")))?;
+        let Some(dir) = dir else { return Ok(None) };
         let reports = read_reports(&dir, task, &dir.names()?)?;
         Ok(reports.first().and_then(|file| agent_of_text(file.report.author()?)))
     }
@@ -100,7 +102,16 @@ impl ReviewCounts {
         Ok(self.author_of(task)?.is_some_and(is_it))
     }
 
-    /// Counts a review by its file's content. A file that is not a readable review does not count.
+    /// Whether a review names the worker that has done the task as its reviewer. A `worker_id` may also mean the worker
+    /// whose work it is.
+    pub fn is_own(&self, task: &str, review: &str) -> Result<bool> {
+        let fields: Value = yaml::read(&document(review)).unwrap_or_default();
+        let reviewer = field_text(&fields, &REVIEWER_FIELDS).and_then(|name| agent_of_text(&name));
+        reviewer.map_or(Ok(false), |reviewer| self.is_by(task, &reviewer))
+    }
+
+    /// Counts a review by its file's content. A file that is not a readable review does not count, and neither does a
+    /// review of its author's own work.
     pub fn count(
         &self,
         file: &str,
@@ -111,6 +122,9 @@ impl ReviewCounts {
         let Ok(Reading::Whole(review)) = contract::read_as::<Review>(text, Path::new(file)) else {
             return Ok(None);
         };
+        if self.is_own(&review.task_id, text)? {
+            return Ok(None);
+        }
         let digest = Digest::of(content).short(16);
         self.change(&review.task_id, |count| {
             if count.seen.contains(&digest) {
@@ -300,6 +314,9 @@ mod tests {
         assert!(reviews.get("t").unwrap().stopped_at.is_some());
         let told = std::fs::read_to_string(queue.join("reports/escalation-t.yaml")).unwrap();
         assert!(told.contains("review_loop") && told.contains("3 reviews in a row"), "{told}");
+        let report = "task_id: v\nworker_id: W-2\nstatus: success\n";
+        std::fs::write(queue.join("reports/v-completed.yaml"), report).unwrap();
+        assert_eq!(count(&review("v", 1, "needs_fix")), None, "its author has reviewed it");
         let none = &mut || Ok(BTreeSet::new());
         let open = &mut || Ok(BTreeSet::from(["u".to_owned()]));
         assert_eq!(reviews.sweep(&mut |_| false, none).unwrap(), 0, "nothing is old");
