@@ -3,7 +3,7 @@
 //! ```text
 //! finding               lint mode   becomes
 //! breaks its contract   any         set aside, the author is told (`report.rejected`)
-//! reviews its own work  any         the same
+//! refused by review     any         the same
 //! vague, or incomplete  refuse      the same
 //! vague, or incomplete  warn        delivered; recorded (`report.vague`), and the author is told once
 //!                                   a task (`report.advice`), if it names a mailbox; see `answers`
@@ -18,7 +18,7 @@ use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_reports::contract::{self, ContractKind, DocumentNode};
 use ensemble_reports::lint::{LintFinding, LintMode, Linter, TextShape};
-use ensemble_team::driver::ReviewCounts;
+use ensemble_team::driver::{ReviewCounts, TaskEnds};
 
 use crate::work_file::{WorkFile as _, contract_of};
 use ensemble_core::dropbox::{CompleteFile, message_source};
@@ -53,8 +53,8 @@ impl ReportJudge {
         if let Some(broken) = broken(file, contract) {
             return Some(broken);
         }
-        if contract == ContractKind::Review && self.is_own_review(file) {
-            return Some("its reviewer has done the task: another agent reviews it".to_owned());
+        if let Some(refusal) = self.refused_by_review(file, contract) {
+            return Some(refusal);
         }
         // In the other modes the findings go to the author, after the message was delivered.
         if self.mode != LintMode::Refuse {
@@ -64,9 +64,23 @@ impl ReportJudge {
         (!findings.is_empty()).then(|| lines(&findings).join("; "))
     }
 
-    fn is_own_review(&self, file: &CompleteFile) -> bool {
+    /// Why a review or a report is not taken, as the verbs refuse it: a review of one's own work, and a report of a
+    /// task that review has stopped.
+    fn refused_by_review(&self, file: &CompleteFile, contract: ContractKind) -> Option<String> {
+        let task = file.task_field().or_else(|| file.reported_task())?;
         let text = String::from_utf8_lossy(&file.content);
-        file.task_field().is_some_and(|task| self.reviews.is_own(&task, &text).unwrap_or(false))
+        match contract {
+            ContractKind::Review if self.reviews.is_own(&task, &text).unwrap_or(false) => {
+                Some("its reviewer has done the task: another agent reviews it".to_owned())
+            }
+            ContractKind::Report => {
+                let count = self.reviews.get(&task).ok()?;
+                // One that landed before the stop was in time.
+                count.stopped_at.filter(|at| *at <= TaskEnds::written_at(&file.stat))?;
+                Some(format!("{}: the conductor decides", count.refusal()?))
+            }
+            _ => None,
+        }
     }
 
     /// The advice for the author of a delivered file in which something is vague or missing.

@@ -191,9 +191,14 @@ fn a_review_is_tried_until_it_is_counted() {
     eventually("it is counted", || bed.json("log --type review_result").len() == 1);
     land(&bed, "reports/same-completed.yaml", REPORT);
     eventually("its author is known", || bed.json("log --type task_complete").len() == 1);
-    land(&bed, "reports/same-review.yaml", &format!("{review}summary: my own work\n"));
+    land(&bed, "reports/same-review.yaml", &format!("{review}summary: my own work\n...\n"));
     eventually("it is rejected", || bed.json("log --type file.rejected").len() == 1);
     assert_eq!(bed.json("log --type review_result").len(), 1);
+    // Review has stopped the task.
+    let count = "task_id: same\ncycles: 3\nstopped_at: 2020-01-01T00:00:00Z\n";
+    bed.write_file(".ensemble/reviews/same.yaml", count);
+    land(&bed, "reports/same-completed.yaml", &(REPORT.replace("1 of 1", "2 of 2") + "...\n"));
+    eventually("its report is rejected", || bed.json("log --type file.rejected").len() == 2);
 }
 
 #[test]

@@ -147,11 +147,7 @@ pub fn find_meant_task(app: &App, task: &str, author: &Name) -> String {
 
 /// Refuses a report on a task that came back from review too often.
 pub fn refuse_stopped(app: &App, task: &str) -> Outcome {
-    let stopped = app.project()?.reviews().get(task)?;
-    if stopped.stopped_at.is_none() {
-        return Ok(());
-    }
-    let text = format!("{task} came back from review {} times and was stopped", stopped.cycles);
+    let Some(text) = app.project()?.reviews().get(task)?.refusal() else { return Ok(()) };
     Err(Failure::refused(text).with_hint(format!(
         "the conductor decides: `ensemble task review {} --lift` lets it continue, or it stays stopped",
         shell_word(task)

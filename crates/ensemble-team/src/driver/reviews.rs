@@ -61,6 +61,14 @@ pub struct ReviewCount {
     seen: Vec<String>,
 }
 
+impl ReviewCount {
+    /// Why no further report of the task is taken; `None` if one is.
+    pub fn refusal(&self) -> Option<String> {
+        let Self { task_id: task, cycles, stopped_at, .. } = self;
+        stopped_at.map(|_| format!("{task} came back from review {cycles} times and was stopped"))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct ReviewCounts {
     queue: PathBuf,
