@@ -370,15 +370,17 @@ fn a_cancelled_plan_and_another_question_do_not_fulfil_a_demand() {
     let bed = project(&TAKE_UP);
     add_task(&bed, "late", "--needs-plan");
     claim(&bed, "late");
-    let asked = bed.object("request ask permission lead may-I --task late --as bob");
-    bed.ok(&format!(
-        "request answer {} --approve --as lead",
-        asked["request_id"].as_str().unwrap()
-    ));
+    bed.ok("request ask permission lead may-I --id q1 --task late --as bob");
+    bed.ok("request answer q1 --approve --as lead");
     assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
-    let plan = bed.object("request plan ensemble.yaml --to lead --task late --as bob");
-    bed.ok(&format!("request cancel {} --as bob", plan["request_id"].as_str().unwrap()));
+    bed.ok("request plan ensemble.yaml --id p1 --to lead --task late --as bob");
+    bed.ok("request cancel p1 --as bob");
     assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
+    bed.ok("request plan ensemble.yaml --id p2 --to lead --task late --as bob");
+    bed.ok("request answer p2 --approve --as lead");
+    bed.ok("request ask permission lead may-I-now --id q2 --task late --as bob");
+    bed.ok("request cancel q2 --as bob");
+    bed.ok("task submit late --as bob");
 }
 
 /// No watcher runs that could begin its departure.

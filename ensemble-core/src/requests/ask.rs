@@ -156,9 +156,9 @@ impl Requests<'_> {
         let Some(task) = asked.task_id.clone() else { return Ok(None) };
         for _ in 0..GATES_TRIED_MAX {
             let gate = self.gate(&task, &asked.from)?;
-            // The answer to another question is not the plan that is demanded.
-            let lacks_plan = gate.as_ref().is_some_and(|gate| gate.demanded && gate.needs_plan());
-            if lacks_plan && asked.kind.as_str() != PLAN_APPROVAL {
+            // Another question neither is the plan that is demanded nor replaces one that is approved.
+            let is_kept = |gate: &PlanGate| gate.demanded && gate.state != GateState::Pending;
+            if gate.as_ref().is_some_and(is_kept) && asked.kind.as_str() != PLAN_APPROVAL {
                 return Ok(None);
             }
             if let Some(same) = self.before(lock, asked, gate.as_ref())? {
