@@ -206,8 +206,10 @@ impl Requests<'_> {
             generation: ask.generation,
             asked_by_message: ask.asked_by_message,
         };
-        // Content that is invalid in an envelope is refused before anything is stored.
-        self.question(&asked).encode()?;
+        // What is invalid in an envelope is refused before anything is stored.
+        let mut question = self.question(&asked);
+        question.task_id.clone_from(&asked.task_id);
+        question.encode()?;
         Ok(asked)
     }
 

@@ -42,6 +42,10 @@ pub(crate) fn a_chosen_id_is_one_request_however_often_it_is_asked(bed: &Bed) {
         let ask = NewRequest::new("shutdown", name("lead"), name("alice"), "").with_id(bad);
         assert!(bed.requests().ask(ask).is_err(), "{bad}");
     }
+    for bad in ["", "a\nb", &"x".repeat(257)] {
+        let ask = NewRequest::new("shutdown", name("lead"), name("alice"), "").with_task(bad);
+        assert!(bed.requests().ask(ask).is_err(), "{bad}");
+    }
 }
 
 pub(crate) fn the_first_answer_stands_and_later_ones_hear_who_what_and_when(bed: &Bed) {
