@@ -8,7 +8,7 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
 use ensemble_core::message::fields::{strip_quotes, unwrap_value};
 use ensemble_core::message::{ConfigDuration, Name, PRIORITY_MAX, TraceParent};
-use ensemble_reports::contract::Status;
+use ensemble_reports::contract::{Status, Verdict};
 
 use crate::completion;
 
@@ -88,6 +88,11 @@ pub(crate) fn share(text: &str) -> Option<u64> {
 /// How a task has ended, in any of the words that reports use.
 pub(crate) fn status(text: &str) -> Result<Status, String> {
     Status::read(text).ok_or_else(|| "it is not success, failed or blocked".to_owned())
+}
+
+/// What a review says of the work, in any of the words that reviews use.
+pub(crate) fn verdict(text: &str) -> Result<Verdict, String> {
+    Verdict::read(text).ok_or_else(|| "it is not approved or needs_fix".to_owned())
 }
 
 /// The trace that the caller names in the environment. As W3C asks, an invalid one is as good as none.

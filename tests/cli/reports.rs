@@ -146,7 +146,7 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     bed.ok("task review t-1 --lift --as conductor");
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     // A second reviewer does not write over the first.
-    bed.ok("task review t-1 --status approved --as worker-3");
+    bed.ok("task review t-1 --status LGTM --as worker-3");
     let reports = bed.project().join("queue/reports");
     assert!(
         reports.join("t-1-review.yaml").exists()

@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
     /// The task
     #[arg(value_name = "TASK", value_parser = args::header)]
     task: String,
-    /// Whether the work can stay
-    #[arg(long)]
-    status: Option<ReviewAnswer>,
+    /// Whether the work can stay: approved or needs_fix
+    #[arg(long, value_name = "STATUS", value_parser = args::verdict)]
+    status: Option<Verdict>,
     /// Say in the log that the review begins; the verdict follows with `--status`
     #[arg(long, conflicts_with_all = ["status", "findings", "summary", "lift"])]
     start: bool,
@@ -53,26 +53,13 @@ pub(crate) struct Arguments {
     checks: CheckFlags,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ReviewAnswer {
-    /// It can
-    Approved,
-    /// It has to be changed
-    #[value(name = "needs_fix", alias = "needs-fix")]
-    NeedsFix,
-}
-
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         if self.lift {
             return self.lift(context);
         }
         let reviewer = context.agent_required()?;
-        let Some(status) = self.status else { return self.start(context, &reviewer) };
-        let verdict = match status {
-            ReviewAnswer::Approved => Verdict::Approved,
-            ReviewAnswer::NeedsFix => Verdict::NeedsFix,
-        };
+        let Some(verdict) = self.status else { return self.start(context, &reviewer) };
         let findings: Vec<ReviewFinding> =
             self.findings.iter().map(|text| ReviewFinding::parse(text)).collect();
         self.check(context, &reviewer, verdict, &findings)?;
