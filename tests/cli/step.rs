@@ -111,6 +111,8 @@ fn a_queue_by_hand() {
     assert!(bed.fails(3, "step next --as Devon").contains("is paused: step 2"));
     let mail = bed.object("recv --as conductor");
     assert_eq!(mail["type"], "step.blocked");
+    let stuck = bed.fails(1, "step run 0-4-1 --stop-if-stuck");
+    assert!(stuck.contains("`ensemble step unblock 0-4-1 2`, or `step skip`"), "{stuck}");
     assert_eq!(bed.ok("step unblock 0-4-1 2 --note there"), "step 2 of task 0-4-1 is PENDING\n");
     let again = bed.object("step next --as Devon");
     assert_eq!((&again["epoch"], &again["attempt"]), (&3.into(), &1.into()));

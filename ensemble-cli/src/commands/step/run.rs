@@ -13,6 +13,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::watch::Waiter;
+use ensemble_project::team::shell_word;
 use ensemble_team::driver::{SentPrompt, StepRound};
 use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, StepMachine};
 use ensemble_team::steps::{NoStep, StepStore};
@@ -135,15 +136,15 @@ impl RunSteps {
         stuck.index = *step_index;
         let key = ensemble_team::steps::StepKey::new(self.task.clone(), *step_index);
         let step = store.step(&key)?;
-        let why = match step.status.as_str() {
-            "BLOCKED" => step.blockers.join("; "),
-            _ => step.last_error.clone().unwrap_or_default(),
+        let (why, order) = match step.status.as_str() {
+            "BLOCKED" => (step.blockers.join("; "), "unblock"),
+            _ => (step.last_error.clone().unwrap_or_default(), "retry"),
         };
         let line = format!("{key} is {}: {}", step.status, text::one_line(&why));
         if self.stop_if_stuck {
+            let task = shell_word(&self.task);
             return Err(Failure::refused(line).with_hint(format!(
-                "`ensemble step unblock|retry|split|skip {} {step_index}`, then run it again",
-                self.task
+                "`ensemble step {order} {task} {step_index}`, or `step skip`; then run it again"
             )));
         }
         if context.out.is_json() {
