@@ -188,7 +188,7 @@ fn reviewed() -> Bed {
     for name in ["Tara", "Devon"] {
         bed.ok(&format!("mailbox add {name}"));
     }
-    bed.write_file("plan.yaml", REVIEWED);
+    bed.write_file("plan.yaml", format!("The plan:\n```yaml{REVIEWED}```\n"));
     bed.ok("step add -f plan.yaml");
     for (step, agent) in [(1, "Tara"), (2, "Devon")] {
         bed.ok(&format!("step next --as {agent}"));

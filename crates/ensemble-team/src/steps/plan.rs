@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::FilePath;
 use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, TddPhase, check_cycles};
 use ensemble_core::message::period::read_seconds;
+use ensemble_core::message::written::document;
 use ensemble_core::message::{Digest, Name, ReservedName, yaml};
 use ensemble_core::{Error, Result};
 
@@ -218,7 +219,7 @@ impl StepPlan {
         }
     }
 
-    /// Parses and checks a plan in YAML or JSON.
+    /// Parses and checks a plan in YAML or JSON, perhaps in a fenced block.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         if text.len() > PLAN_BYTES_MAX {
             return Err(Error::TooLarge {
@@ -227,7 +228,7 @@ impl StepPlan {
                 limit: PLAN_BYTES_MAX as u64,
             });
         }
-        let plan: Self = yaml::parse(text, path)?;
+        let plan: Self = yaml::parse(&document(text), path)?;
         plan.check().map_err(|(field, detail)| Error::malformed(path, field, detail))?;
         Ok(plan)
     }

@@ -6,6 +6,7 @@ use ensemble_app::content::content_of;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_existing_steps, open_step_mail};
+use ensemble_core::message::written::document;
 use ensemble_core::message::{Name, yaml};
 use ensemble_team::steps::{SplitPart, StepKey, StepStore};
 use serde::Deserialize;
@@ -82,7 +83,7 @@ impl SplitStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let text = String::from_utf8(content_of(&self.file)?)
             .map_err(|_| Failure::refused(format!("{}: is not UTF-8", self.file.display())))?;
-        let parts: StepParts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
+        let parts: StepParts = yaml::parse(&document(&text), &self.file).map_err(Failure::input)?;
         let store = open_existing_steps(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &context.actor()?, &parts.steps)?;
