@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{Timestamp, is_deceiving};
 use serde_json::Value;
 
 /// How wide a cell of a table on a terminal may be, in characters.
@@ -21,22 +21,17 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
 }
 
 fn escape(text: &str, escaped: impl Fn(char) -> String) -> Cow<'_, str> {
-    if !text.contains(is_deceiving) {
+    let is_odd = |c: char| is_deceiving(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(is_odd) {
         return Cow::Borrowed(text);
     }
-    let one = |c| if is_deceiving(c) { escaped(c) } else { c.to_string() };
+    let one = |c| if is_odd(c) { escaped(c) } else { c.to_string() };
     Cow::Owned(text.chars().map(one).collect())
 }
 
 /// As [`printable`], in one line.
 pub fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
-}
-
-fn is_deceiving(c: char) -> bool {
-    matches!(c,
-        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{61c}'
-        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The time since something: as [`age`], in whole seconds.

@@ -8,7 +8,7 @@ use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::record::{RecordType, TYPE_BYTES_MAX};
-use crate::message::{Digest, Timestamp};
+use crate::message::{Digest, Timestamp, is_deceiving};
 
 /// The longest line, in bytes, with its newline. A kill inside a write can tear it only at a page
 /// boundary, so a short line is nearly always whole.
@@ -136,17 +136,6 @@ impl Formatter for PrintableFormatter {
         }
         out.write_all(rest.as_bytes())
     }
-}
-
-fn is_deceiving(c: char) -> bool {
-    matches!(
-        c,
-        '\u{7f}'..='\u{9f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-    )
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub use sender::{KnownSender, SenderProof};
 pub use temporary::is_temporary_file;
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{TraceParent, TraceParentError};
+#[doc(hidden)]
+pub use words::is_deceiving;
 
 impl crate::error::AreaError for NameError {}
 impl crate::error::AreaError for TimestampError {}

@@ -1,7 +1,15 @@
-//! The first words of a message, for people who look at many.
+//! The first words of a message, for people who look at many, and what no text for people may have.
 
 use super::Envelope;
 use super::canonical::is_plain;
+
+/// Whether a character could deceive the reader of a terminal: it moves the cursor, turns the direction of writing, or
+/// is not shown. Line ends and tabs are among them.
+pub fn is_deceiving(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Envelope {

@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::message::is_deceiving;
 use ensemble_project::wrapped_terminal::terminal_of_wrapper;
 use ensemble_project::{AlertRule, Project, TerminalSignal};
 use ensemble_team::roster::Member;
@@ -172,7 +173,6 @@ fn write(terminal: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 /// A text of others without what a terminal would obey, and not too long.
 pub(super) fn plain(text: &str) -> String {
-    let is_direction = |c| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let harmless = |c: char| if c.is_control() || is_direction(c) { ' ' } else { c };
+    let harmless = |c: char| if is_deceiving(c) { ' ' } else { c };
     text.chars().take(TEXT_CHARS_MAX).map(harmless).collect()
 }

@@ -217,6 +217,6 @@ fn the_next_watcher_repeats_nothing() {
 
 #[test]
 fn texts_of_others_do_nothing_to_a_terminal() {
-    assert_eq!(plain("a\x1b]0;x\x07b\nc\u{202e}d"), "a ]0;x b c d");
+    assert_eq!(plain("a\x1b]0;x\x07b\nc\u{202e}d\u{61c}e\u{2060}f\u{feff}"), "a ]0;x b c d e f ");
     assert_eq!(plain(&"x".repeat(1_000)).len(), 160);
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ensemble_core::message::is_deceiving;
 use serde_json::{Value, json};
 
 use super::config::LintMode;
@@ -51,9 +52,7 @@ fn text(file: &str, finding: &LintFinding, level: &str) -> String {
 
 /// Removes everything that moves a terminal's cursor.
 fn one_line(text: &str) -> String {
-    let is_odd =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_deceiving(c) { '\u{fffd}' } else { c }).collect()
 }
 
 fn line(file: &str, finding: &LintFinding, level: &str) -> String {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::Name;
+use crate::message::{Name, is_deceiving};
 
 pub const OBSERVATION_CHARS_MAX: usize = 200;
 
@@ -175,11 +175,7 @@ impl std::error::Error for ReadinessFailure {}
 /// Screens are written by strangers. A character that could begin a new line, move a cursor or turn
 /// the direction of writing becomes a blank. Runs of blanks become one.
 pub(super) fn one_line(text: &str) -> String {
-    let harmless = |c: char| {
-        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        let breaks = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
-        if c.is_control() || turns || breaks { ' ' } else { c }
-    };
+    let harmless = |c: char| if is_deceiving(c) { ' ' } else { c };
     let text: String = text.chars().map(harmless).collect();
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().take(OBSERVATION_CHARS_MAX).collect()

@@ -1,5 +1,6 @@
 //! Writes values as a person would, in the fewest lines that stay readable.
 
+use ensemble_core::message::is_deceiving;
 use serde_json::{Map, Value};
 
 /// Longest line of a list or a small mapping on one line, in bytes.
@@ -166,9 +167,7 @@ fn quoted(text: &str) -> String {
 }
 
 fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    is_deceiving(c) || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
 /// Whether a literal block has exactly this text.
