@@ -424,11 +424,13 @@ impl Project {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
     fn project_settings_override_user_settings_and_errors_name_the_line() {
-        let home = tempfile::tempdir().unwrap();
+        let home = tempfile::Builder::new().prefix("my project").tempdir().unwrap();
         let file = home.path().join(CONFIG_FILE);
         std::fs::write(&file, "durability: process\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n").unwrap();
         let project = read_config(&file, None).unwrap();
@@ -452,9 +454,12 @@ mod tests {
             refused.contains("agents.worker-1: differs only in case from `Worker-1`"),
             "{refused}"
         );
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = read_config(&file, None).unwrap_err().to_string();
+        assert!(refused.contains("`chmod go-w '/"), "{refused}");
         std::fs::rename(&file, file.with_extension("yml")).unwrap();
         let refused = read_config(&file, None).unwrap_err().to_string();
-        assert!(refused.contains("ensemble.yml is not read: `mv "), "{refused}");
+        assert!(refused.contains("ensemble.yml is not read: `mv '/"), "{refused}");
         std::os::unix::fs::symlink("missing.yaml", &file).unwrap();
         let refused = read_config(&file, None).unwrap_err().to_string();
         assert!(refused.contains("is a link to a file that does not exist"), "{refused}");

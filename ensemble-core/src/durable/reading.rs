@@ -16,6 +16,7 @@ use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Dir, FileStat, file_stat, stat_file};
+use crate::message::shell_word;
 use crate::{Error, Result};
 
 impl Dir {
@@ -137,7 +138,6 @@ fn refuse_untrusted(path: &Path, stat: &FileStat) -> Result<()> {
     const GROUP_WRITES: u32 = 0o020;
     const OTHERS_WRITE: u32 = 0o002;
     const ROOT: u32 = 0;
-    let shown = path.display();
     if stat.owner != rustix::process::geteuid().as_raw() && stat.owner != ROOT {
         let detail = format!(
             "belongs to user {}, and what it says is run as you: `chown` it to yourself",
@@ -149,7 +149,8 @@ fn refuse_untrusted(path: &Path, stat: &FileStat) -> Result<()> {
     let is_shared = stat.mode & GROUP_WRITES != 0 && stat.group != stat.owner;
     if stat.mode & OTHERS_WRITE != 0 || is_shared {
         let detail = format!(
-            "other users may change it, and what it says is run as you: `chmod go-w {shown}`"
+            "other users may change it, and what it says is run as you: `chmod go-w {}`",
+            shell_word(&path.to_string_lossy())
         );
         return Err(Error::malformed(path, "permissions", detail));
     }

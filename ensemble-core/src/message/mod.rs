@@ -54,7 +54,7 @@ pub use temporary::is_temporary_file;
 pub use timestamp::{Timestamp, TimestampError};
 pub use trace::{TraceParent, TraceParentError};
 #[doc(hidden)]
-pub use words::is_deceiving;
+pub use words::{is_deceiving, shell_quoted, shell_word};
 
 impl crate::error::AreaError for NameError {}
 impl crate::error::AreaError for TimestampError {}

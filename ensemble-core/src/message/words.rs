@@ -1,7 +1,24 @@
-//! The first words of a message, for people who look at many, and what no text for people may have.
+//! Words for people and shells: the first of a message, for people who look at many, and a command's.
+
+use std::path::Path;
 
 use super::Envelope;
 use super::canonical::is_plain;
+
+/// Quotes a path for `sh -c`.
+pub fn shell_quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
+}
+
+/// A word for a shell, quoted if it needs to be.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        shell_quoted(Path::new(text))
+    }
+}
 
 /// Whether a character could deceive the reader of a terminal: it moves the cursor, turns the direction of writing, or
 /// is not shown. Line ends and tabs are among them.

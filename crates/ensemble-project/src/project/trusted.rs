@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ensemble_core::message::shell_word;
 use ensemble_core::{Error, Result, durable};
 
 use super::{ProjectConfig, USER_CONFIG};
@@ -44,8 +45,8 @@ fn refuse_missed(path: &Path) -> Result<()> {
     if other.symlink_metadata().is_err() {
         return Ok(());
     }
-    let (other, wanted) = (other.display(), path.display());
-    let detail = format!("is not there, and {other} is not read: `mv {other} {wanted}`");
+    let [old, new] = [&*other, path].map(|path| shell_word(&path.to_string_lossy()));
+    let detail = format!("is not there, and {} is not read: `mv {old} {new}`", other.display());
     Err(Error::malformed(path, "file", detail))
 }
 

@@ -27,7 +27,7 @@ mod program;
 mod remains;
 mod wrapped;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ use ensemble_tmux::tmux::{PaneSigns, SessionOrder, TeamSession, TmuxError, TmuxS
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
+pub use ensemble_core::message::{shell_quoted, shell_word};
 pub use hooks::{GivenWays, HookedCommand, given_ways, hooked_words};
 pub use launch::{HowBrought, LaunchedAgent};
 pub use member_pane::{MemberPane, PaneOpener};
@@ -251,21 +252,6 @@ fn private_directory() -> Result<PathBuf> {
         return Ok(path);
     }
     Err(TmuxError::NotPrivate { path }.into())
-}
-
-/// Quotes a path for `sh -c`.
-pub fn shell_quoted(path: &Path) -> String {
-    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
-}
-
-/// A word for a shell, quoted if it needs to be.
-pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-@:,%=".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        shell_quoted(Path::new(text))
-    }
 }
 
 #[cfg(test)]

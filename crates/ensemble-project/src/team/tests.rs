@@ -1,5 +1,7 @@
 //! Tests of the team's session name and socket.
 
+use std::path::Path;
+
 use super::*;
 use crate::project::CONFIG_FILE;
 
