@@ -413,6 +413,7 @@ fn the_page_reports_a_missing_log_or_session() {
     bed.ok("mailbox add w1");
     bed.send("hello");
     bed.fails(3, "log report --session 19990101-000000");
+    assert!(bed.fails(2, "log report -o - --json").contains("not JSON"));
     bed.ok("log report -o page.html");
     assert!(bed.project().join("page.html").exists());
 }

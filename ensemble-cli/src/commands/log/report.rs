@@ -59,10 +59,15 @@ impl Arguments {
         if self.follow {
             return super::follow::serve(context, self.session, self.port);
         }
+        let is_to_stdout = self.output == Path::new("-");
+        if is_to_stdout && context.out.is_json() {
+            let hint = "`ensemble log report -o session.html --json` writes the page to a file";
+            return Err(Failure::usage("`-o -` prints a page, which is not JSON").with_hint(hint));
+        }
         let story = story(context, self.session)?;
         let present = present(context, &story);
         let html = page(&story, present.as_ref(), None);
-        if self.output == Path::new("-") {
+        if is_to_stdout {
             return context.out.content(html.as_bytes());
         }
         write_output(&self.output, html.as_bytes(), FileModes::default().file)?;
