@@ -34,8 +34,10 @@ use ensemble_project::Project;
 use ensemble_project::alarm_list::{AlarmList, UnsentAlarm};
 use ensemble_project::status::ACTOR;
 use ensemble_project::troubles;
-use ensemble_team::board::{AlarmCondition, AlarmKey, Board, FILE_NAME, State, conditions, stale};
-use ensemble_team::board::{BoardError, is_missing};
+use ensemble_team::board::{
+    Alarm, AlarmCondition, AlarmKey, Board, BoardError, FILE_NAME, State, conditions, is_missing,
+    stale,
+};
 use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde_json::json;
@@ -56,6 +58,7 @@ pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "
 
 /// The board as last read, or the error.
 struct ReadBoard {
+    path: PathBuf,
     stat: FileStat,
     state: Result<State, String>,
 }
@@ -214,7 +217,7 @@ impl AlarmReporter {
         let stat = stat.ok_or_else(missing)?;
         if self.read.as_ref().is_none_or(|read| read.stat != stat) {
             let state = board.read().map_err(|error| error.to_string());
-            self.read = Some(ReadBoard { stat, state });
+            self.read = Some(ReadBoard { path: board.path().to_owned(), stat, state });
         }
         if let Some(ReadBoard { state: Ok(state), .. }) = &self.read
             && !board.is_shared()
@@ -254,8 +257,12 @@ impl AlarmReporter {
         spool: &Spool,
     ) -> Option<Name> {
         let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
+        let help = match &self.read {
+            Some(read) if key.alarm == Alarm::InvalidState => troubles::board_help(&read.path),
+            _ => troubles::help(key.alarm, &key.about),
+        };
         let sent = recipient(project, state, spool).and_then(|to| match to {
-            Some(to) => spool.publish(&envelope(key, text, to.clone())?).map(|_| Some(to)),
+            Some(to) => spool.publish(&envelope(key, text, &help, to.clone())?).map(|_| Some(to)),
             None => {
                 self.unsent.insert(key.clone(), text.to_owned());
                 Ok(None)
@@ -315,8 +322,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(TEXT_CHARS_MAX).collect()
 }
 
-fn envelope(key: &AlarmKey, text: &str, to: Name) -> Result<Envelope> {
-    let help = troubles::help(key.alarm, &key.about);
+fn envelope(key: &AlarmKey, text: &str, help: &str, to: Name) -> Result<Envelope> {
     let fields =
         json!({ "alarm": key.alarm, "about": key.about, "text": shortened(text), "help": help });
     let advice =
@@ -336,8 +342,8 @@ mod tests {
     use ensemble_core::event_log::NullRecorder;
     use ensemble_core::message::Timestamp;
     use ensemble_core::sim::SimClock;
-    use ensemble_core::spool::SpoolOptions;
-    use ensemble_team::board::{ActiveControl, Alarm, BoardOptions, ControlFile};
+    use ensemble_core::spool::{Settings, SpoolOptions};
+    use ensemble_team::board::{ActiveControl, BoardOptions, ControlFile, INVALID_GRACE};
 
     use super::*;
 
@@ -351,7 +357,9 @@ mod tests {
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         let project = Project::discover(Some(spool.root())).unwrap();
         project.ensure_state().unwrap();
-        Board::create(project.root(), BoardOptions::new("test")).unwrap();
+        let board = Board::create(project.root(), BoardOptions::new("test")).unwrap();
+        let conductor = Name::new(USUAL_RECIPIENT).unwrap();
+        spool.add_mailbox(&conductor, &Settings::default()).unwrap();
         assert_eq!(spool.now(), clock.wall(), "its calendar begins");
         let put_at = clock.wall();
         ActiveControl::put(&project.state, ControlFile::Pause, put_at, "lunch").unwrap();
@@ -370,5 +378,13 @@ mod tests {
         }
         clock.advance(Duration::from_secs(60 * 60));
         assert!(raised().contains(&Alarm::PauseStale));
+        // Its message says what to do about a directory in the place of the board.
+        std::fs::remove_file(board.path()).unwrap();
+        std::fs::create_dir(board.path()).unwrap();
+        raised();
+        clock.advance(INVALID_GRACE);
+        assert!(raised().contains(&Alarm::InvalidState));
+        let mut told = std::iter::from_fn(|| spool.receive(&conductor, &conductor).unwrap());
+        assert!(told.any(|it| it.envelope.body.contains("away, then `ensemble board init`")));
     }
 }

@@ -12,6 +12,8 @@
 //! It is read from this host's files alone, so `status` says it without a watcher, and at once. The
 //! grace of an alarm delays its message only.
 
+use std::path::Path;
+
 use ensemble_core::Result;
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -215,16 +217,19 @@ fn in_force(control: &ActiveControl) -> BoardTrouble {
 
 /// A board that cannot be read.
 fn unreadable(board: &Board, error: &str) -> BoardTrouble {
-    let path = board.path();
-    let is_other = path.symlink_metadata().is_ok_and(|it| !it.is_file());
     BoardTrouble {
         alarm: word(Alarm::InvalidState),
         about: "board".to_owned(),
         text: format!("the blackboard cannot be read: {error}"),
-        help: match is_other {
-            true => format!("move {} away, then `ensemble board init`", path.display()),
-            false => help(Alarm::InvalidState, "board"),
-        },
+        help: board_help(board.path()),
+    }
+}
+
+/// What to do about a board that cannot be read.
+pub fn board_help(board: &Path) -> String {
+    match board.symlink_metadata().is_ok_and(|it| !it.is_file()) {
+        true => format!("move {} away, then `ensemble board init`", board.display()),
+        false => help(Alarm::InvalidState, "board"),
     }
 }
 
