@@ -63,17 +63,23 @@ pub fn find_blocker(
 
 /// Refuses a planner's decision to an agent of the blackboard that is not a planner, or was replaced.
 pub fn check_planner(app: &App, state: &State) -> Outcome {
-    let known = app.agent()?.filter(|name| state.agents.contains_key(name));
-    if known.is_none() && number(AGENT_EPOCH_VARIABLE)?.is_none() {
-        return Ok(());
-    }
-    let agent = check_registered(app, state)?;
+    let Some(agent) = check_current(app, state)? else { return Ok(()) };
     let entry = state.agents.get(&agent.by);
     if entry.and_then(|entry| entry.role.as_deref()) == Some("planner") {
         return Ok(());
     }
     let text = format!("`{}` is not a planner: it decides only about its own work", agent.by);
     Err(Failure::refused(text).with_hint("a planner or a person can do it"))
+}
+
+/// The agent of the blackboard that runs this command; `None` if a person or another agent does. Refuses an agent that
+/// was replaced.
+pub fn check_current(app: &App, state: &State) -> Outcome<Option<TaskHolder>> {
+    let known = app.agent()?.filter(|name| state.agents.contains_key(name));
+    match known.is_none() && number(AGENT_EPOCH_VARIABLE)?.is_none() {
+        true => Ok(None),
+        false => check_registered(app, state).map(Some),
+    }
 }
 
 /// The agent that runs this command, with its registration.

@@ -1,5 +1,6 @@
 //! `ensemble board goal`: what the team is for.
 
+use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::tasks::missing_file;
 use ensemble_app::text::one_line;
@@ -48,6 +49,9 @@ struct SetGoal {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if !matches!(self.verb, Verb::Show) {
+            check_planner(context, &context.board()?.read()?)?;
+        }
         match self.verb {
             Verb::Set(SetGoal { id, description, spec_ref }) => {
                 let board = context.board()?;

@@ -1,6 +1,6 @@
 //! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
-use ensemble_app::acting::{check_planner, find_blocker, given_number};
+use ensemble_app::acting::{check_current, check_planner, find_blocker, given_number};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{ChangedTask, change_task, describe_task, missing_file};
@@ -105,6 +105,7 @@ struct AddTask {
 
 impl AddTask {
     fn run(self, context: &Context) -> Outcome {
+        check_current(context, &context.board()?.read()?)?;
         let mut task = NewTask::draft(self.id.clone()).after(self.after);
         task.description = self.description;
         task.spec_ref = self.spec_ref;

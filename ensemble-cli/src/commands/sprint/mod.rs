@@ -1,5 +1,6 @@
 //! `ensemble board sprint`: which tasks belong together, and until when.
 
+use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::message::{Name, Timestamp};
@@ -53,6 +54,9 @@ struct CompleteSprint {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if !matches!(self.verb, Verb::Show) {
+            check_planner(context, &context.board()?.read()?)?;
+        }
         match self.verb {
             Verb::Start(StartSprint { id, planned, stretch, deadline }) => {
                 let board = context.board()?;

@@ -7,6 +7,7 @@
 //! | `--review`, `--after ID` | a task on the blackboard, with claim, review and merge | `task merge` |
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::acting::check_current;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::outgoing::OutgoingMail;
@@ -99,6 +100,7 @@ impl CreateTask {
         let done_when = format!("a reviewer sees that it is done: {}", text.trim_end());
         let task = NewTask::new(self.id.clone(), text.trim_end(), spec.as_str(), done_when)
             .after(self.after.clone());
+        check_current(context, &context.board()?.read()?)?;
         let changed = change_task(context, &self.id, |board| board.add_task(&task))?;
         let status = changed.task().status.as_str();
         let missing = missing_file(&context.board()?, Some(spec.as_str()));
