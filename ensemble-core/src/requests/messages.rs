@@ -156,7 +156,7 @@ fn correlated(envelope: Envelope, asked: &AskedRequest, end: &str, at: Timestamp
         .with_priority(PRIORITY);
     // Of a request that was made by hand it may be a text that no envelope carries.
     let can_travel =
-        |task: &String| (1..=128).contains(&task.len()) && !task.contains(char::is_control);
+        |task: &String| (1..=256).contains(&task.len()) && !task.contains(char::is_control);
     envelope.task_id = asked.task_id.clone().filter(can_travel);
     envelope.created_at = at;
     envelope
