@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use ensemble_core::message::{Timestamp, is_deceiving};
+use serde::Serialize;
 use serde_json::Value;
 
 /// How wide a cell of a table on a terminal may be, in characters.
@@ -18,6 +19,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// The same for JSON: what a terminal could act upon becomes an escape in its string.
 pub fn printable_json(json: &str) -> Cow<'_, str> {
     escape(json, |c| format!("\\u{:04x}", u32::from(c)))
+}
+
+/// An object with the members of another one behind its own, for programs.
+pub fn with_members(mut object: Value, more: &impl Serialize) -> Value {
+    if let (Value::Object(all), Ok(Value::Object(more))) = (&mut object, serde_json::to_value(more))
+    {
+        all.extend(more);
+    }
+    object
 }
 
 fn escape(text: &str, escaped: impl Fn(char) -> String) -> Cow<'_, str> {

@@ -25,6 +25,7 @@ use crate::App;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::end_if_cancelled;
 use crate::queue::ProjectQueue;
+use crate::text::with_members;
 
 /// An agent, with its pane if it is bound to one.
 pub struct TargetAgent {
@@ -182,11 +183,8 @@ pub fn explain_not_ready(
 
 /// Why a worker is not ready, with the fields of the structured failure.
 pub fn not_ready_json(failure: &ready::ReadinessFailure) -> serde_json::Value {
-    let mut object = serde_json::json!({ "worker": failure.worker, "ready": false });
-    let fields = serde_json::to_value(failure).unwrap_or_default();
-    for (key, value) in fields.as_object().into_iter().flatten() {
-        object[key] = value.clone();
-    }
+    let object = serde_json::json!({ "worker": failure.worker, "ready": false });
+    let mut object = with_members(object, failure);
     object["action"] = "assign_stopped".into();
     object
 }

@@ -3,11 +3,11 @@
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::OpeningPurpose;
-use ensemble_app::text::{one_line, plural};
+use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::Error;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::{self, ActiveControl, Board, State, TaskStatus, Violation};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::context::Context;
 use crate::output::{BAD, STRONG, WARNING};
@@ -70,11 +70,8 @@ fn show(context: &Context) -> Outcome {
     let state = board.read()?;
     let controls = controls(&board)?;
     if context.out.is_json() {
-        let mut object = json!({ "path": board.path(), "controls": controls });
-        if let (Value::Object(object), Value::Object(fields)) = (&mut object, json!(state)) {
-            object.extend(fields);
-        }
-        return context.out.object(&object);
+        let object = json!({ "path": board.path(), "controls": controls });
+        return context.out.object(&with_members(object, &state));
     }
     for control in &controls {
         let text = format!("{}: {}", control.title(), control.reason);

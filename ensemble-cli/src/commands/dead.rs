@@ -6,7 +6,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
-use ensemble_app::text::{one_line, plural};
+use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
@@ -108,7 +108,7 @@ impl ShowDeadLetter {
             Err(error) => return Err(error.into()),
         };
         if context.out.is_json() {
-            let mut object = described(place, &letter);
+            let object = described(place, &letter);
             let view = match envelope {
                 Ok(it) => {
                     let place = (&letter.mailbox, Some(State::Dead));
@@ -116,10 +116,7 @@ impl ShowDeadLetter {
                 }
                 Err(error) => json!({ "state": "dead", "error": error.to_string() }),
             };
-            for (member, value) in view.as_object().into_iter().flatten() {
-                object[member] = value.clone();
-            }
-            return context.out.object(&object);
+            return context.out.object(&with_members(object, &view));
         }
         let out = &context.out;
         out.line(format!("id       {}", out.paint(STRONG, &letter.id)))?;

@@ -5,6 +5,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::receiving::explain_nothing;
 use ensemble_app::queue::ProjectQueue;
+use ensemble_app::text::with_members;
 use ensemble_app::worker::TargetAgent;
 use ensemble_core::env::Pane as _;
 use ensemble_core::event_log::types;
@@ -52,18 +53,14 @@ impl Arguments {
             NudgeOutcome::TextOnly { deferral } => (Some(deferral), true),
             NudgeOutcome::Refused { deferral } => (Some(deferral), false),
         };
-        let (kind, mut data) = match &deferral {
+        let (kind, data) = match &deferral {
             None => (types::NUDGE_SENT, json!({})),
             Some(why) => (
                 types::NUDGE_DEFERRED,
                 json!({ "reason": why.word(), "detail": why.to_string(), "waiting": waiting }),
             ),
         };
-        for (key, value) in
-            [("agent", agent.as_str()), ("mailbox", mailbox.as_str()), ("pane", &id)]
-        {
-            data[key] = value.into();
-        }
+        let data = with_members(data, &json!({ "agent": agent, "mailbox": mailbox, "pane": id }));
         context.recorder()?.record(kind, agent.as_str(), data);
         if context.out.is_json() {
             context.out.object(&json!({

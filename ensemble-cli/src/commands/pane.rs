@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ensemble_app::agent_panes::named_server;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::text::one_line;
+use ensemble_app::text::{one_line, with_members};
 use ensemble_core::agent::{AgentDiagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
@@ -115,7 +115,7 @@ struct TypingVerdict<'a> {
 impl InspectedPane<'_> {
     fn object(&self) -> Value {
         let PaneExamination { judgement, pane, .. } = self.examined;
-        let mut object = json!({
+        let object = json!({
             "pane": self.pane.binding().id,
             "socket": self.pane.binding().socket,
             "agent": self.agent,
@@ -123,10 +123,7 @@ impl InspectedPane<'_> {
             "command": pane.command,
             "title": pane.title,
         });
-        let diagnosis = serde_json::to_value(judgement).unwrap_or_default();
-        for (key, value) in diagnosis.as_object().into_iter().flatten() {
-            object[key] = value.clone();
-        }
+        let mut object = with_members(object, judgement);
         for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
             let reason = objection.as_ref().map(Deferral::word);
             let verdict =

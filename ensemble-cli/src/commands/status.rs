@@ -2,7 +2,7 @@
 
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{FRESH, gather};
-use ensemble_app::text::{one_line, plural};
+use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::message::Name;
 use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
 use ensemble_project::overview::{
@@ -76,12 +76,7 @@ fn lasting(overview: &Overview) -> Value {
 
 fn print_json(context: &Context, overview: &Overview) -> Outcome {
     for MailboxOverview { name, glance, overflow, .. } in &overview.mailboxes {
-        let mut object = json!({ "mailbox": name });
-        for (key, value) in
-            serde_json::to_value(glance).unwrap_or_default().as_object().into_iter().flatten()
-        {
-            object[key] = value.clone();
-        }
+        let mut object = with_members(json!({ "mailbox": name }), glance);
         let oldest = glance.oldest_millis.map(since_millis);
         object["oldest_seconds"] = json!(oldest.map(|age| age.as_secs()));
         object["overflow"] = json!(overflow);

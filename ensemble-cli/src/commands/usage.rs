@@ -3,7 +3,7 @@
 use ensemble_app::controls::authorize_resume;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::text::{age, one_line};
+use ensemble_app::text::{age, one_line, with_members};
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -128,14 +128,12 @@ fn task_rows(usage: &TeamUsage) -> Vec<UsageRow> {
 
 impl UsageRow {
     fn json(&self, parked: &[ParkedScope]) -> Value {
-        let mut row = match (&self.scope, &self.of) {
+        let row = match (&self.scope, &self.of) {
             (BudgetScope::Task(task), of) => json!({ "task_id": task, "agent": of }),
             (BudgetScope::Agent(name), _) => json!({ "agent": name, "task_id": null }),
             (BudgetScope::Team, _) => json!({ "agent": null, "task_id": null }),
         };
-        if let (Some(row), Value::Object(spent)) = (row.as_object_mut(), json!(self.spent)) {
-            row.extend(spent);
-        }
+        let mut row = with_members(row, &self.spent);
         row["parked"] = json!(parked.iter().find(|parked| parked.scope == self.scope));
         row
     }

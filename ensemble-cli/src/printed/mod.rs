@@ -14,6 +14,7 @@ mod shapes;
 mod table;
 
 use clap::{ArgAction, Command};
+use ensemble_app::text::with_members;
 use serde_json::{Map, Value, json};
 
 use shapes::OutputShape;
@@ -65,10 +66,7 @@ pub(crate) fn schema_of(place: &str) -> Option<Value> {
     let (title, line) = (format!("a line of `ensemble {place} --json`"), line_schema(prints));
     let definitions = whole.get_mut("$defs")?.as_object_mut()?;
     definitions.retain(|name, _| name.starts_with(char::is_uppercase));
-    let mut schema = json!({ "$schema": DIALECT, "title": title });
-    if let (Some(schema), Value::Object(line)) = (schema.as_object_mut(), line) {
-        schema.extend(line);
-    }
+    let mut schema = with_members(json!({ "$schema": DIALECT, "title": title }), &line);
     schema["$defs"] = whole["$defs"].take();
     Some(schema)
 }

@@ -16,13 +16,8 @@ pub(crate) fn print_summary(
     is_new: bool,
 ) -> Outcome {
     if context.out.is_json() {
-        let mut object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
-        if let (Some(object), Ok(serde_json::Value::Object(fields))) =
-            (object.as_object_mut(), serde_json::to_value(summary))
-        {
-            object.extend(fields);
-        }
-        context.out.object(&object)?;
+        let object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
+        context.out.object(&text::with_members(object, summary))?;
     } else {
         let what = summary.summary.as_deref().unwrap_or_default();
         let when = if is_new { "" } else { " (sent before)" };

@@ -3,7 +3,7 @@
 use ensemble_app::acting::check_registered;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::text::one_line;
+use ensemble_app::text::{one_line, with_members};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
 use serde_json::{Value, json};
@@ -57,16 +57,11 @@ const fn advice(unfit: &UnfitReason) -> &'static str {
 
 fn print_verified(context: &Context, verified: &VerifiedAgent) -> Outcome {
     let VerifiedAgent { agent, role, registration, lease_until, duty, .. } = verified;
-    if context.out.is_json() {
-        let mut object = json!({
-            "agent": agent, "role": role, "registration": registration,
-            "lease_until": lease_until, "duty": "none",
-        });
-        if let (Some(object), Value::Object(more)) = (object.as_object_mut(), described(duty)) {
-            object.extend(more);
-        }
-        return context.out.object(&object);
-    }
+    let object = json!({
+        "agent": agent, "role": role, "registration": registration,
+        "lease_until": lease_until, "duty": "none",
+    });
+    let object = with_members(object, &described(duty));
     let what = match duty {
         AgentDuty::Work { task, epoch, path } => {
             let path = one_line(&path.to_string_lossy());
@@ -79,7 +74,8 @@ fn print_verified(context: &Context, verified: &VerifiedAgent) -> Outcome {
         _ => "no task".to_owned(),
     };
     let role = role.as_deref().unwrap_or("agent");
-    context.out.line(format!("{agent} ({}), lease until {lease_until}: {what}", one_line(role)))
+    let said = format!("{agent} ({}), lease until {lease_until}: {what}", one_line(role));
+    context.out.print_answer(&object, said)
 }
 
 fn described(duty: &AgentDuty) -> Value {

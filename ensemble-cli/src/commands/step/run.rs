@@ -147,17 +147,8 @@ impl RunSteps {
                 "`ensemble step {order} {task} {step_index}`, or `step skip`; then run it again"
             )));
         }
-        if context.out.is_json() {
-            let mut object = json!({ "event": "stuck" });
-            for (key, value) in
-                serde_json::to_value(&step).unwrap_or_default().as_object().into_iter().flatten()
-            {
-                object[key] = value.clone();
-            }
-            context.out.object(&object)?;
-        } else {
-            context.out.line(context.out.paint(WARNING, line))?;
-        }
+        let object = text::with_members(json!({ "event": "stuck" }), &step);
+        context.out.print_answer(&object, context.out.paint(WARNING, line))?;
         Ok(Some(stuck))
     }
 }
@@ -170,11 +161,7 @@ pub(super) fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
 }
 
 fn print_prompted(context: &Context, prompted: &SentPrompt) -> Outcome {
-    if context.out.is_json() {
-        let mut object = serde_json::to_value(prompted).unwrap_or_default();
-        object["event"] = json!("prompted");
-        return context.out.object(&object);
-    }
+    let object = text::with_members(json!(prompted), &json!({ "event": "prompted" }));
     let step = &prompted.step;
     let attempt = match step.attempt {
         1 => String::new(),
@@ -182,15 +169,12 @@ fn print_prompted(context: &Context, prompted: &SentPrompt) -> Outcome {
     };
     let goal = context.out.paint(FAINT, text::one_line(&step.goal));
     let index = step.key.step_index;
-    context.out.line(format!("step {index} -> {}{attempt}: {goal}", step.agent))
+    context.out.print_answer(&object, format!("step {index} -> {}{attempt}: {goal}", step.agent))
 }
 
 fn done(context: &Context, store: &StepStore, task: &str) -> Outcome {
     let queue = store.queue(task)?;
-    if context.out.is_json() {
-        let mut object = serde_json::to_value(&queue).unwrap_or_default();
-        object["event"] = json!("done");
-        return context.out.object(&object);
-    }
-    context.out.line(format!("task {task}: all {} are done", text::plural(queue.done, "step")))
+    let object = text::with_members(json!(queue), &json!({ "event": "done" }));
+    let said = format!("task {task}: all {} are done", text::plural(queue.done, "step"));
+    context.out.print_answer(&object, said)
 }
