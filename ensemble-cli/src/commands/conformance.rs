@@ -121,11 +121,8 @@ impl Arguments {
         let home = tempfile::tempdir().map_err(|error| Failure::refused(error.to_string()))?;
         let (played, mut checks) = load.play(home.path()).map_err(Failure::refused)?;
         checks.push(replayed(home.path()));
-        let out = &context.out;
-        match out.is_json() {
-            true => out.object(&json!({ "seed": load.seed, "load": played }))?,
-            false => out.line(sentence(&played, load.seed))?,
-        }
+        let object = json!({ "seed": load.seed, "load": played });
+        context.out.print_answer(&object, sentence(&played, load.seed))?;
         show(context, "all", &checks)
     }
 }

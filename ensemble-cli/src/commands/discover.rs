@@ -141,12 +141,9 @@ fn change(
     let state = locked.commit()?;
     let found = state.discovered.iter().find(|discovery| discovery.id == *id);
     let found = found.ok_or_else(|| Failure::nothing(format!("discovery `{id}` is gone")))?;
-    if context.out.is_json() {
-        return context.out.object(&json!(found));
-    }
-    let urgency = found.urgency.as_deref().unwrap_or("deferred");
-    match &found.converted_to_task {
-        Some(task) => context.out.line(format!("{id} is task {task}")),
-        None => context.out.line(format!("{id} {urgency}")),
-    }
+    let said = match &found.converted_to_task {
+        Some(task) => format!("{id} is task {task}"),
+        None => format!("{id} {}", found.urgency.as_deref().unwrap_or("deferred")),
+    };
+    context.out.print_answer(&json!(found), said)
 }

@@ -175,10 +175,7 @@ impl Arguments {
         command.stdin(Stdio::piped()).stdout(log).stderr(err);
         let child = command.spawn().map_err(|e| io("start a process that writes to", e))?;
         let text = format!("the team is shutting down; {} shows the progress", path.display());
-        let told = match context.out.is_json() {
-            true => context.out.object(&json!({ "going_down": true, "log": path })),
-            false => context.out.line(text),
-        };
+        let told = context.out.print_answer(&json!({ "going_down": true, "log": path }), text);
         context.out.flush()?;
         // The pipe must stay open until this process exits.
         std::mem::forget(child);

@@ -111,21 +111,17 @@ impl Arguments {
 }
 
 fn handed_over(context: &Context, batch: &TaskBatch) -> Outcome {
-    if context.out.is_json() {
-        return context.out.object(&json!({
-            "batch_id": batch.id, "mailbox": "dispatch", "state": "stored", "tasks": batch.tasks,
-        }));
-    }
+    let object = json!({
+        "batch_id": batch.id, "mailbox": "dispatch", "state": "stored", "tasks": batch.tasks,
+    });
     let tasks = text::plural(batch.tasks.len() as u64, "task");
-    context.out.line(format!("{}: {tasks} handed to dispatch", batch.id))
+    context.out.print_answer(&object, format!("{}: {tasks} handed to dispatch", batch.id))
 }
 
 fn escalated(context: &Context, batch: &TaskBatch, escalation: &EscalationReport) -> Outcome {
-    if context.out.is_json() {
-        return context.out.object(&json!({ "batch_id": batch.id, "escalation": escalation }));
-    }
+    let object = json!({ "batch_id": batch.id, "escalation": escalation });
     let EscalationReport { task_id, reason, detail, action, .. } = escalation;
     let more = [detail, action].into_iter().flatten().map(|more| format!("; {more}"));
     let line = format!("escalated: {task_id}: {reason}{}", more.collect::<String>());
-    context.out.line(text::one_line(&line))
+    context.out.print_answer(&object, text::one_line(&line))
 }

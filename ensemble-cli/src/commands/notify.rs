@@ -57,18 +57,17 @@ fn print(
     rule: &AlertRule,
     outcome: &Result<usize, String>,
 ) -> Outcome {
-    if context.out.is_json() {
-        return context.out.object(&json!({
-            "rule": number, "channels": channels(rule), "sent": outcome.is_ok(),
-            "reached": outcome.as_ref().ok(), "error": outcome.as_ref().err(),
-        }));
-    }
+    let object = json!({
+        "rule": number, "channels": channels(rule), "sent": outcome.is_ok(),
+        "reached": outcome.as_ref().ok(), "error": outcome.as_ref().err(),
+    });
     let said = match outcome {
         Ok(1) => context.out.paint(GOOD, "sent"),
         Ok(terminals) => context.out.paint(GOOD, format!("sent to {terminals} terminals")),
         Err(error) => context.out.paint(BAD, error.clone()),
     };
-    context.out.line(format!("rule {number} ({}): {said}", channels(rule).join(", ")))
+    let line = format!("rule {number} ({}): {said}", channels(rule).join(", "));
+    context.out.print_answer(&object, line)
 }
 
 fn channels(rule: &AlertRule) -> Vec<&'static str> {

@@ -78,14 +78,12 @@ impl Arguments {
                 (BoardRole::Planner, Some(agent), brief)
             }
         };
-        if context.out.is_json() {
-            let calls = if role == BoardRole::Planner { calls } else { Vec::new() };
-            return context.out.object(&json!({
-                "agent": agent, "role": role, "wake": calls, "documents": brief.documents,
-                "prompt": brief.text,
-            }));
-        }
-        context.out.line(brief.text.trim_end_matches('\n'))
+        let calls = if role == BoardRole::Planner { calls } else { Vec::new() };
+        let object = json!({
+            "agent": agent, "role": role, "wake": calls, "documents": brief.documents,
+            "prompt": brief.text,
+        });
+        context.out.print_answer(&object, brief.text.trim_end_matches('\n'))
     }
 
     /// Prints the form of a role's prompts, or writes it where the project's own form is.
@@ -101,15 +99,11 @@ impl Arguments {
                 .map_err(|error| Error::io("create directory", directory, error))?;
             write_document(&path, text.as_bytes(), Durability::Process)?;
         }
-        match (context.out.is_json(), self.write) {
-            (true, _) => {
-                let is_own = self.write || own.is_some();
-                let form =
-                    json!({ "role": role, "path": path, "is_own": is_own, "template": text });
-                context.out.object(&form)
-            }
-            (false, true) => context.out.line(format!("wrote {}: change it", path.display())),
-            (false, false) => context.out.line(text.trim_end_matches('\n')),
+        let is_own = self.write || own.is_some();
+        let form = json!({ "role": role, "path": path, "is_own": is_own, "template": text });
+        match self.write {
+            true => context.out.print_answer(&form, format!("wrote {}: change it", path.display())),
+            false => context.out.print_answer(&form, text.trim_end_matches('\n')),
         }
     }
 }

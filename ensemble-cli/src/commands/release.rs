@@ -29,15 +29,12 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = ProjectQueue::open(context)?;
         let (lease, state) = release_message(context, &queue, self.which.into(), self.delay)?;
-        if context.out.is_json() {
-            return context
-                .out
-                .object(&json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state }));
-        }
-        context.out.line(match (state, self.delay) {
+        let object = json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state });
+        let said = match (state, self.delay) {
             ("dead", _) => format!("no attempt is left: {} is a dead letter now", lease.id),
             (_, Duration::ZERO) => format!("released {}", lease.id),
             (_, delay) => format!("released {}, due in {}", lease.id, age(delay)),
-        })
+        };
+        context.out.print_answer(&object, said)
     }
 }

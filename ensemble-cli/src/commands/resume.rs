@@ -80,12 +80,10 @@ fn lift(
 ) -> Outcome {
     let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
     lifted.iter().try_for_each(|file| lift_control(context, place, *file))?;
-    if context.out.is_json() {
-        return context.out.object(&json!({
-            "resumed": true, "by": by, "lifted": lifted, "acknowledged": more[0].is_some(),
-        }));
-    }
+    let object = json!({
+        "resumed": true, "by": by, "lifted": lifted, "acknowledged": more[0].is_some(),
+    });
     let removed = lifted.iter().map(|file| format!("{} removed", file.name()));
     let told: Vec<String> = removed.chain(more.into_iter().flatten().map(str::to_owned)).collect();
-    context.out.line(format!("resumed: {}", told.join(", ")))
+    context.out.print_answer(&object, format!("resumed: {}", told.join(", ")))
 }

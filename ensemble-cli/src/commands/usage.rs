@@ -191,10 +191,7 @@ impl AllowUsage {
         locked.allow(&scope, more);
         locked.write()?;
         let data = json!({ "scope": scope.to_string(), "more": more });
-        context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data);
-        context.out.print_answer(
-            &json!({ "scope": scope.to_string(), "more": more }),
-            format!("allowed {scope} {more} more"),
-        )
+        context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data.clone());
+        context.out.print_answer(&data, format!("allowed {scope} {more} more"))
     }
 }

@@ -2,7 +2,7 @@
 
 use ensemble_app::controls::PutControl;
 use ensemble_app::failure::Outcome;
-use ensemble_app::text::one_line;
+use ensemble_app::text::{one_line, with_members};
 use serde_json::json;
 
 use crate::context::Context;
@@ -10,16 +10,12 @@ use crate::context::Context;
 /// Prints that the control file is in force, since when and why.
 pub(crate) fn print_control(context: &Context, put: &PutControl) -> Outcome {
     let PutControl { control, is_new } = put;
-    if context.out.is_json() {
-        let mut object = json!(control);
-        object["put"] = json!(is_new);
-        return context.out.object(&object);
-    }
+    let object = with_members(json!(control), &json!({ "put": is_new }));
     let text = match is_new {
         true => control.title(),
         false => format!("already in force: {}", control.title()),
     };
     let reason =
         if control.reason.is_empty() { String::new() } else { format!(": {}", control.reason) };
-    context.out.line(one_line(&format!("{text}{reason}")))
+    context.out.print_answer(&object, one_line(&format!("{text}{reason}")))
 }

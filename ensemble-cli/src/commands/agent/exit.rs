@@ -49,14 +49,10 @@ impl AnnounceExit {
             }
         }
         let how = if is_supervised { "said so to its supervisor" } else { "unregistered" };
-        if context.out.is_json() {
-            let at = SystemClock.wall();
-            let object =
-                json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
-            context.out.object(&object)?;
-        } else {
-            context.out.line(format!("{} ends with {code}: {how}", agent.by))?;
-        }
+        let at = SystemClock.wall();
+        let object =
+            json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
+        context.out.print_answer(&object, format!("{} ends with {code}: {how}", agent.by))?;
         let text = if self.reason.is_empty() { format!("exit {code}") } else { self.reason };
         match code {
             0 => Ok(()),

@@ -29,16 +29,14 @@ impl AgentHeartbeat {
         let says = LifeSign { long: self.long.as_deref(), context_percent };
         let (agent, sign) = give_sign(context, says)?;
         let seconds = sign.lease_seconds;
-        if context.out.is_json() {
-            let object = json!({
-                "agent": agent.by, "epoch": agent.epoch, "sequence": sign.sequence,
-                "lease_seconds": seconds, "context_percent": sign.context_percent,
-            });
-            return context.out.object(&object);
-        }
-        match self.long {
-            Some(why) => context.out.line(extended(&ensemble_app::text::one_line(&why))),
-            None => context.out.line(format!("alive, for {seconds} s")),
-        }
+        let object = json!({
+            "agent": agent.by, "epoch": agent.epoch, "sequence": sign.sequence,
+            "lease_seconds": seconds, "context_percent": sign.context_percent,
+        });
+        let said = match self.long {
+            Some(why) => extended(&ensemble_app::text::one_line(&why)),
+            None => format!("alive, for {seconds} s"),
+        };
+        context.out.print_answer(&object, said)
     }
 }

@@ -49,10 +49,8 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
         .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
     let url = format!("http://{}/?token={secret}", listener.local_addr()?);
     let shared: SharedPage = Arc::new(Mutex::new((1, build(context, session.clone(), 1)?)));
-    match context.out.is_json() {
-        true => context.out.object(&json!({ "url": url }))?,
-        false => context.out.line(format!("{url}\nopen it in a browser; Ctrl-C ends it"))?,
-    }
+    let said = format!("{url}\nopen it in a browser; Ctrl-C ends it");
+    context.out.print_answer(&json!({ "url": url }), said)?;
     context.out.flush()?;
     let site =
         PageSite { page: Arc::clone(&shared), secret: Arc::new(Digest::of(secret.as_bytes())) };

@@ -152,10 +152,11 @@ impl Arguments {
         if !self.is_wanted(record) {
             return Ok(());
         }
-        if context.out.is_json() {
-            return context.out.line(record.to_line());
-        }
-        context.out.line(record_line(&context.out, record, style(&record.kind)))
+        let out = &context.out;
+        out.line(match out.is_json() {
+            true => record.to_line(),
+            false => record_line(out, record, style(&record.kind)),
+        })
     }
 
     fn is_of_session(&self, record: &Record) -> bool {

@@ -45,19 +45,12 @@ impl Arguments {
         let replay = Replay::read(&logs)?;
         let differences = replay.compare_moving(&earlier, &disk, SystemClock.wall());
         for gap in replay.gaps() {
-            match context.out.is_json() {
-                true => context.out.object(&json!({ "log": gap, "text": gap.to_string() }))?,
-                false => context.out.line(context.out.paint(BAD, format!("log  {gap}")))?,
-            }
+            let object = json!({ "log": gap, "text": gap.to_string() });
+            context.out.print_answer(&object, context.out.paint(BAD, format!("log  {gap}")))?;
         }
         for part in &disk.unread {
-            match context.out.is_json() {
-                true => context.out.object(part)?,
-                false => {
-                    let text = one_line(&part.text);
-                    context.out.line(context.out.paint(BAD, format!("not read  {text}")))?;
-                }
-            }
+            let line = format!("not read  {}", one_line(&part.text));
+            context.out.print_answer(part, context.out.paint(BAD, line))?;
         }
         differences.iter().try_for_each(|difference| show(context, difference))?;
         let count = |kind| differences.iter().filter(|d| d.kind == kind).count() as u64;

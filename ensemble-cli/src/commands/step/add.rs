@@ -57,16 +57,15 @@ impl AddSteps {
             }
         }
         let steps = plan.steps.len();
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "task_id": plan.task_id, "steps": steps,
-                "already_stored": added == AddOutcome::AlreadyStored,
-            }));
-        }
+        let object = json!({
+            "task_id": plan.task_id, "steps": steps,
+            "already_stored": added == AddOutcome::AlreadyStored,
+        });
         let what = ensemble_app::text::plural(steps as u64, "step");
-        context.out.line(match added {
+        let said = match added {
             AddOutcome::Stored => format!("task {}: {what} stored", plan.task_id),
             AddOutcome::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),
-        })
+        };
+        context.out.print_answer(&object, said)
     }
 }

@@ -87,13 +87,12 @@ impl SplitStep {
         let store = open_existing_steps(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &context.actor()?, &parts.steps)?;
-        if context.out.is_json() {
-            return context.out.object(&json!({
-                "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
-            }));
-        }
+        let object = json!({
+            "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
+        });
         let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-        context.out.line(format!("{key} is split into steps {}", numbers.join(", ")))
+        let said = format!("{key} is split into steps {}", numbers.join(", "));
+        context.out.print_answer(&object, said)
     }
 }
 
