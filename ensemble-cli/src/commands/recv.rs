@@ -20,6 +20,7 @@ use ensemble_core::message::Name;
 use crate::args;
 use crate::completion;
 use crate::context::Context;
+use crate::printing::content::print_body;
 use crate::printing::conversation::print_shown;
 
 /// Receive the next message; exit code 3 if there is none
@@ -132,7 +133,7 @@ impl Arguments {
             let view = MessageView::delivered(context, queue, delivery, remark)?;
             context.out.object(&view.to_json())?;
         } else if self.body {
-            print_body(context, queue, delivery)?;
+            print_body(&context.out, queue, &delivery.envelope)?;
         } else {
             print_message(context, queue, delivery)?;
         }
@@ -145,13 +146,6 @@ impl Arguments {
 fn correlate(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Option<String> {
     let envelope = &delivery.envelope;
     answers::correlate(context, queue.request_store(), envelope, sender_of(queue, delivery))
-}
-
-fn print_body(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {
-    match &delivery.envelope.attachment {
-        Some(attachment) => context.out.content(&queue.attached(attachment)?),
-        None => context.out.content(delivery.envelope.body.as_bytes()),
-    }
 }
 
 fn print_message(context: &Context, queue: &ProjectQueue, delivery: &Delivery) -> Outcome {

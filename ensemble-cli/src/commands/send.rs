@@ -31,6 +31,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::flags::content::ContentFlags;
 use crate::flags::waiting::WaitFlags;
+use crate::printing::content::print_body;
 
 const RECEIPT_RECORDS: [&str; 3] =
     [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED, types::RECEIPT_CONFIRMED];
@@ -301,10 +302,7 @@ impl Arguments {
         })?;
         let Some(answer) = answer else { return Ok(Value::Null) };
         if !context.out.is_json() {
-            match &answer.attachment {
-                Some(attachment) => context.out.content(&queue.attached(attachment)?)?,
-                None => context.out.content(answer.body.as_bytes())?,
-            }
+            print_body(&context.out, &queue, &answer)?;
             if answer.attachment.is_none() && !answer.body.ends_with('\n') {
                 context.out.line("")?;
             }

@@ -2,6 +2,7 @@
 
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{inline, one_line};
 use ensemble_core::event_log::Record;
 use ensemble_core::message::{Envelope, fenced};
@@ -15,6 +16,14 @@ pub(crate) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
     out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
     out.content(fenced(&envelope.body).as_bytes())?;
     out.line("")
+}
+
+/// The content as it is, of the attachment if there is one.
+pub(crate) fn print_body(out: &Output, queue: &ProjectQueue, envelope: &Envelope) -> Outcome {
+    match &envelope.attachment {
+        Some(attachment) => out.content(&queue.attached(attachment)?),
+        None => out.content(envelope.body.as_bytes()),
+    }
 }
 
 /// A line of the event log, for people.

@@ -16,6 +16,7 @@ use ensemble_core::spool::State;
 
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
+use crate::printing::content::print_body;
 
 /// The first words of the message that is answered, in characters.
 const WORDS_CHARS_MAX: usize = 60;
@@ -41,10 +42,7 @@ pub(crate) fn print_shown(
         return out.object(&view.with_commands(&commands).to_json());
     }
     if is_body {
-        return match &envelope.attachment {
-            Some(attachment) => out.content(&queue.attached(attachment)?),
-            None => out.content(envelope.body.as_bytes()),
-        };
+        return print_body(out, queue, envelope);
     }
     let ago = ago(SystemClock.wall().since(envelope.created_at));
     let standing = standing(&context.project()?.config.people, envelope, sender);
