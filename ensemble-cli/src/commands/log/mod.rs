@@ -8,7 +8,7 @@ mod record;
 mod replay;
 mod report;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
@@ -18,7 +18,9 @@ use ensemble_app::receipt::LOG_POLL;
 use ensemble_app::team_log::TeamLog;
 use ensemble_app::text::plural;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::{Follower, LogPosition, Record, RecordType, last, read_all, types};
+use ensemble_core::event_log::{
+    Follower, LogPosition, LogRecords, Record, RecordType, last, read_all, types,
+};
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 
@@ -65,9 +67,14 @@ enum LogVerb {
     Report(report::Arguments),
 }
 
-pub(super) fn no_log(logs: &Path) -> Failure {
+/// The directory of the log, which must exist.
+fn require_log(context: &Context) -> Outcome<PathBuf> {
+    let logs = context.project()?.logs();
+    if logs.is_dir() {
+        return Ok(logs);
+    }
     let text = format!("there is no event log at {}", logs.display());
-    Failure::nothing(text).with_hint("`ensemble init` creates a queue")
+    Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"))
 }
 
 /// A time, or the time a duration ago.
@@ -89,10 +96,7 @@ impl Arguments {
             Some(LogVerb::Record(record)) => return record.run(context),
             None => {}
         }
-        let logs = context.project()?.logs();
-        if !logs.is_dir() {
-            return Err(no_log(&logs));
-        }
+        let logs = require_log(context)?;
         if self.follow {
             // Begun before the past is read, so that nothing falls in between.
             let mut follower = Follower::from_end(&logs)?.only(self.types.clone());
@@ -118,11 +122,7 @@ impl Arguments {
         for record in records.by_ref() {
             self.show(context, &record)?;
         }
-        warn(records.bad_lines().count());
-        match records.failure() {
-            Some(failure) => Err(Failure::new(VerbExit::Failed, failure.to_string())),
-            None => Ok(()),
-        }
+        check_whole(&records)
     }
 
     /// Shows the last records that are wanted, of those before a position if there is one.
@@ -198,6 +198,15 @@ fn style(kind: &RecordType) -> Style {
     match WRONG.contains(&kind) || ENDS.iter().any(|end| kind.ends_with(end)) {
         true => STRONG.fg_color(BAD.get_fg_color()),
         false => STRONG,
+    }
+}
+
+/// Warns of lines that are not records; fails if the log could not be read to its end.
+fn check_whole(records: &LogRecords) -> Outcome {
+    warn(records.bad_lines().count());
+    match records.failure() {
+        Some(failure) => Err(Failure::new(VerbExit::Failed, failure.to_string())),
+        None => Ok(()),
     }
 }
 

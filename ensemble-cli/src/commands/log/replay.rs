@@ -35,11 +35,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(&self, context: &Context) -> Outcome {
-        let logs = context.project()?.logs();
-        if !logs.is_dir() {
-            let text = format!("there is no event log at {}", logs.display());
-            return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
-        }
+        let logs = super::require_log(context)?;
         let earlier = Replay::read(&logs)?;
         let disk = read_disk(context)?;
         let replay = Replay::read(&logs)?;

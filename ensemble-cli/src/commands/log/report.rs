@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::content::write_output;
-use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::overview::gather;
-use ensemble_app::text::plural;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::FileModes;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -79,22 +76,12 @@ impl Arguments {
 
 /// The story of a session as the log has it now.
 pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<SessionStory> {
-    let logs = context.project()?.logs();
-    if !logs.is_dir() {
-        let text = format!("there is no event log at {}", logs.display());
-        return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
-    }
+    super::require_log(context)?;
     let mut story = SessionStory::of(session.clone());
     let team = ensemble_app::team_log::TeamLog::open(context)?;
     let mut records = read_all(team.path())?;
     records.by_ref().for_each(|record| story.apply_record(&record));
-    let bad = records.bad_lines().count();
-    if bad > 0 {
-        say(&format!("warning: {} passed over: not records", plural(bad, "line")));
-    }
-    if let Some(failure) = records.failure() {
-        return Err(Failure::new(VerbExit::Failed, failure.to_string()));
-    }
+    super::check_whole(&records)?;
     if story.is_empty() {
         let which = session.map_or_else(String::new, |session| format!(" {session}"));
         return Err(super::no_session(&which));

@@ -34,12 +34,3 @@ impl Arguments {
         }
     }
 }
-
-/// The directory of the log, if there is one.
-fn require_log(context: &Context) -> Outcome {
-    let logs = context.project()?.logs();
-    match logs.is_dir() {
-        true => Ok(()),
-        false => Err(super::no_log(&logs)),
-    }
-}

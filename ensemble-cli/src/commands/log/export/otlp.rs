@@ -3,8 +3,7 @@
 #[cfg(feature = "otlp")]
 mod follow;
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::message::Timestamp;
@@ -14,8 +13,7 @@ use ensemble_history::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, re
 #[cfg(feature = "otlp")]
 use serde_json::json;
 
-use super::super::{is_session, require_session, since, warn};
-use super::require_log;
+use super::super::{check_whole, is_session, require_log, require_session, since};
 use crate::context::Context;
 
 /// Export messages as OpenTelemetry traces
@@ -58,7 +56,7 @@ impl Arguments {
             }
             let mut count = 0;
             self.export(context, &mut |namespace, spans| {
-                collector.send(&request(namespace, spans)).map_err(Failure::from)?;
+                collector.send(&request(namespace, spans))?;
                 count += spans.len();
                 Ok(())
             })?;
@@ -83,11 +81,7 @@ impl Arguments {
         }
         batch.add(self.wanted(assembler.rest(self.unfinished)), sink)?;
         batch.empty(sink)?;
-        warn(records.bad_lines().count());
-        match records.failure() {
-            Some(failure) => Err(Failure::new(VerbExit::Failed, failure.to_string())),
-            None => Ok(()),
-        }
+        check_whole(&records)
     }
 
     fn wanted(&self, mut finished: Vec<FinishedSpans>) -> Vec<FinishedSpans> {

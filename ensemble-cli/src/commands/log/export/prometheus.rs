@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ensemble_app::content::write_output;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
@@ -15,7 +14,7 @@ use ensemble_project::attention::WatcherState;
 use ensemble_project::overview::{Overview, OverviewSource, StateSource, since_millis};
 use serde_json::{Map, Value, json};
 
-use super::require_log;
+use super::super::{check_whole, require_log};
 use crate::context::Context;
 
 /// The states of messages, named as in `inbox`.
@@ -45,10 +44,7 @@ impl Arguments {
         let mut records = read_all(team.path())?;
         let mut meter = LogMeter::default();
         records.by_ref().for_each(|record| meter.count_record(&record));
-        super::super::warn(records.bad_lines().count());
-        if let Some(failure) = records.failure() {
-            return Err(Failure::new(VerbExit::Failed, failure.to_string()));
-        }
+        check_whole(&records)?;
         let mut samples = meter.samples();
         let queue = open(context)?;
         let overview = observe_team(context, &queue, StateSource::Watcher)?;
