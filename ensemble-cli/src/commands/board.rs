@@ -6,7 +6,7 @@ use ensemble_app::queue::OpeningPurpose;
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::Error;
 use ensemble_team::board::BoardError;
-use ensemble_team::board::{self, ActiveControl, Board, State, TaskStatus, Violation};
+use ensemble_team::board::{self, Board, State, TaskStatus, Violation};
 use serde_json::json;
 
 use crate::context::Context;
@@ -68,7 +68,7 @@ struct ShowBoard {}
 fn show(context: &Context) -> Outcome {
     let board = context.board()?;
     let state = board.read()?;
-    let controls = controls(&board)?;
+    let controls = board.controls()?;
     if context.out.is_json() {
         let object = json!({ "path": board.path(), "controls": controls });
         return context.out.object(&with_members(object, &state));
@@ -89,13 +89,14 @@ fn show(context: &Context) -> Outcome {
         let row = |(name, agent): (&ensemble_core::message::Name, &board::BoardAgent)| {
             let task = agent.current_task.as_ref().map_or("-", |task| task.as_str());
             let word = serde_json::to_value(agent.status).unwrap_or_default();
+            let used = agent.context_percent.filter(|used| *used > 0);
             vec![
                 name.to_string(),
                 agent.role.clone().unwrap_or_else(|| "-".to_owned()),
                 word.as_str().unwrap_or_default().to_owned(),
                 task.to_owned(),
                 board.lease_until(&state, name).map_or_else(|| "-".to_owned(), |at| at.to_string()),
-                agent.context_percent.filter(|used| *used > 0).map_or_else(String::new, percent),
+                used.map_or_else(String::new, |used| format!("{used}%")),
             ]
         };
         let rows = state.agents.iter().map(row).collect();
@@ -106,10 +107,6 @@ fn show(context: &Context) -> Outcome {
         return Ok(());
     }
     print_tasks(context, &state, state.tasks.iter().collect())
-}
-
-fn percent(used: u64) -> String {
-    format!("{used}%")
 }
 
 /// How many tasks there are, by status.
@@ -130,11 +127,6 @@ fn summary(state: &State) -> String {
         return format!("{tasks}, revision {revision}");
     }
     format!("{tasks}, revision {revision}: {}", parts.join(", "))
-}
-
-/// The files that stop the team.
-pub(super) fn controls(board: &Board) -> Outcome<Vec<ActiveControl>> {
-    Ok(board.controls()?)
 }
 
 /// Check the blackboard against all its rules

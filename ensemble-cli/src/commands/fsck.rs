@@ -89,9 +89,7 @@ impl Arguments {
             false => failure.with_hint("look at each file; nothing was removed"),
         })
     }
-}
 
-impl Arguments {
     /// Leftovers of crashes in worktrees and merges. Without a blackboard or a repository there are none.
     fn worktrees(
         &self,
@@ -99,7 +97,7 @@ impl Arguments {
         notes: &mut Vec<FsckNote>,
     ) -> Outcome<Vec<FoundProblem>> {
         let project = context.project()?;
-        let board = match board::find(context) {
+        let board = match context.board_if_any() {
             Ok(Some(board)) => board,
             Ok(None) => return Ok(Vec::new()),
             // A note says that the blackboard was not checked.
@@ -175,13 +173,8 @@ fn in_queue(finding: &QueueFinding) -> FoundProblem {
 
 fn in_project(misplaced: &MisplacedPart) -> FoundProblem {
     let UnreadablePart { about, why, help, .. } = misplaced.part();
-    FoundProblem {
-        object: json!({ "path": about, "problem": why, "help": help }),
-        path: about.clone(),
-        problem: format!("{why}: {help}"),
-        is_repaired: false,
-        state: BROKEN,
-    }
+    let object = json!({ "path": about, "problem": why, "help": help });
+    FoundProblem { object, ..FoundProblem::broken(about, format!("{why}: {help}")) }
 }
 
 /// What a check has found. A part that cannot be checked is a problem itself, and keeps no other from being checked.

@@ -7,8 +7,8 @@ use ensemble_tmux::provider::Profiles;
 
 use crate::context::Context;
 use crate::help_texts::{
-    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, HelpTopic, PROGRAMS, PROVIDERS,
-    PROVIDERS_END, TOPICS,
+    AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, PROGRAMS, PROVIDERS, PROVIDERS_END,
+    TOPICS,
 };
 use crate::output::STRONG;
 use crate::spellings::{described, meant_by};
@@ -53,7 +53,7 @@ impl Arguments {
             return print_providers(context);
         }
         if let Some(topic) = TOPICS.iter().find(|topic| topic.name == first) {
-            return print_topic(context, topic);
+            return context.out.content(topic.text.as_bytes());
         }
         let mut help = described(program.clone(), &self.topic)
             .ok_or_else(|| unknown(&program, &self.topic))?;
@@ -86,10 +86,6 @@ fn nearest_to<'a>(mut parent: &'a Command, words: &[String]) -> Option<&'a str> 
         }
     }
     None
-}
-
-fn print_topic(context: &Context, topic: &HelpTopic) -> Outcome {
-    context.out.content(topic.text.as_bytes())
 }
 
 /// The agents that were seen working, as their profiles say.
@@ -127,7 +123,8 @@ fn print_group(context: &Context, program: &Command, group: &HelpGroup) -> Outco
     context.out.line(context.out.paint(STRONG, format!("{}:", group.name)))?;
     let found = group.words.iter().filter_map(|word| program.find_subcommand(word));
     for command in found {
-        print_summary(context, command)?;
+        let about = command.get_about().map_or_else(String::new, ToString::to_string);
+        print_beside(context, &format!("  {}", command.get_name()), &about)?;
         let below = command.get_subcommands().filter(|below| !below.is_hide_set());
         let names: Vec<&str> =
             below.map(Command::get_name).filter(|name| *name != "help").collect();
@@ -146,11 +143,6 @@ fn print_for_programs(context: &Context, program: &Command) -> Outcome {
         context.out.line(format!("  {place:<18} {}", about.unwrap_or_default()))?;
     }
     Ok(())
-}
-
-fn print_summary(context: &Context, command: &Command) -> Outcome {
-    let about = command.get_about().map_or_else(String::new, ToString::to_string);
-    print_beside(context, &format!("  {}", command.get_name()), &about)
 }
 
 /// A text beside a name, in as many lines as it takes.

@@ -90,8 +90,7 @@ enum LanguageFlag {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let config = config(context)?;
-        let linter = self.linter(&config)?;
+        let linter = self.linter(&context.project()?.config.lint)?;
         let mut linted = Vec::with_capacity(self.files.len());
         let mut unreadable: Option<Failure> = None;
         for file in &self.files {
@@ -116,7 +115,9 @@ impl Arguments {
         match (found, self.mode) {
             (0, _) | (_, LintStrictness::Warn) => Ok(()),
             (found, LintStrictness::Refuse) => {
-                let text = format!("{} in {}", plural(found as u64, "finding"), files(&linted));
+                let files = linted.iter().filter(|one| !one.findings.is_empty()).count() as u64;
+                let found = plural(found as u64, "finding");
+                let text = format!("{found} in {}", plural(files, "file"));
                 Err(Failure::new(VerbExit::Failed, text).with_hint(
                     "say it exactly, or allow it with a reason: `ensemble-lint: allow WORD: REASON`",
                 ))
@@ -218,14 +219,4 @@ fn read(file: &Path) -> Outcome<Vec<u8>> {
         _ => (parent.unwrap_or_else(|| Path::new(".")).to_owned(), name.to_owned()),
     };
     Dir::open(&dir)?.read(&name, FILE_BYTES_MAX)?.ok_or_else(absent)
-}
-
-/// The configuration of the project around, if there is one: a hook runs in any repository.
-fn config(context: &Context) -> Outcome<LintConfig> {
-    Ok(context.project()?.config.lint.clone())
-}
-
-fn files(linted: &[LintedFile]) -> String {
-    let with = linted.iter().filter(|one| !one.findings.is_empty()).count();
-    plural(with as u64, "file")
 }

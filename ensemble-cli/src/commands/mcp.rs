@@ -133,8 +133,3 @@ fn command(context: &Context) -> ServerCommand {
     arguments.push("mcp".to_owned());
     ServerCommand { program: own_program(), arguments }
 }
-
-/// The schemas of all tools' arguments, by name.
-pub(crate) fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
-    crate::mcp::schemas()
-}

@@ -142,7 +142,9 @@ impl InspectedPane<'_> {
         }
         let (id, provider) = (&self.pane.binding().id, self.pane.profile().name());
         row("pane", format!("{id}, {provider}, running {}", pane.command))?;
-        out.line(format!("{:<9} {}", "state", self.painted_state(context)))?;
+        let AgentDiagnosis { state, deferral, .. } = &judgement.diagnosis;
+        let style = if deferral.is_none() { GOOD } else { WARNING };
+        out.line(format!("{:<9} {}", "state", out.paint(style, state.word())))?;
         for Evidence { source, what, text, .. } in &judgement.evidence {
             let source = serde_json::to_value(source).unwrap_or_default();
             let source = source.as_str().unwrap_or_default();
@@ -160,11 +162,5 @@ impl InspectedPane<'_> {
             row(word, verdict)?;
         }
         Ok(())
-    }
-
-    fn painted_state(&self, context: &Context) -> String {
-        let AgentDiagnosis { state, deferral, .. } = &self.examined.judgement.diagnosis;
-        let style = if deferral.is_none() { GOOD } else { WARNING };
-        context.out.paint(style, state.word())
     }
 }

@@ -86,9 +86,7 @@ impl Arguments {
         drop(lock);
         report_start(context, &brought)
     }
-}
 
-impl Arguments {
     /// How long the agent has for its answer; `None` for what ensemble.yaml says of it.
     fn deadline(&self, project: &Project) -> Option<Duration> {
         let agent = project.config.agents.get(&self.name);

@@ -118,7 +118,10 @@ impl Arguments {
         let mut outgoing = OutgoingMail::new(project, queue.as_ref())?;
         let recipients = match self.all {
             true => outgoing.everyone(&sender)?,
-            false => outgoing.recipients(&self.names(), self.create)?,
+            false => {
+                let names: Vec<Name> = self.to.iter().map(|to| to.name.clone()).collect();
+                outgoing.recipients(&names, self.create)?
+            }
         };
         self.check_one_recipient(&recipients)?;
         if self.wait_for_reply.is_some() {
@@ -308,10 +311,6 @@ impl Arguments {
             }
         }
         awaited.show_answer(context, &queue, &answer)
-    }
-
-    fn names(&self) -> Vec<Name> {
-        self.to.iter().map(|to| to.name.clone()).collect()
     }
 
     fn headers(&self) -> MessageHeaders {

@@ -4,7 +4,6 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::held::{SettledMessage, settle_message};
 use ensemble_app::mail::delivered::more_waiting;
 use ensemble_app::queue::ProjectQueue;
-use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
 use crate::context::Context;
@@ -27,8 +26,12 @@ impl Arguments {
         let queue = ProjectQueue::open(context)?;
         let (lease, waiting) = match settle_message(context, &queue, self.which.into())? {
             SettledMessage::Now { lease, waiting } => (lease, waiting),
+            // Nothing is left to do: something else has settled the message.
             SettledMessage::Before { mailbox, id, how } => {
-                return settled_before(context, (&mailbox, &id), &how);
+                let settled = json!({
+                    "id": id, "mailbox": mailbox, "state": "settled", "already_settled": true,
+                });
+                return context.out.print_answer(&settled, format!("{id} was settled by {how}"));
             }
         };
         if context.out.is_json() {
@@ -40,12 +43,4 @@ impl Arguments {
         let more = more_waiting(context, (&lease.mailbox, &lease.holder), waiting)?;
         more.map_or(Ok(()), |more| context.out.line(more))
     }
-}
-
-/// Nothing is left to do: something else has settled the message.
-fn settled_before(context: &Context, (mailbox, id): (&Name, &MessageId), how: &str) -> Outcome {
-    let settled = json!({
-        "id": id, "mailbox": mailbox, "state": "settled", "already_settled": true,
-    });
-    context.out.print_answer(&settled, format!("{id} was settled by {how}"))
 }

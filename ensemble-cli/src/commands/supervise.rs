@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ensemble_app::board_agents::directory_of;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
@@ -56,7 +57,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 )]
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer
-    #[arg(long, value_name = "ROLE", value_parser = role)]
+    #[arg(long, value_name = "ROLE")]
     role: BoardRole,
     /// The agent's name [default: who is asking]
     #[arg(long, alias = "id", value_name = "NAME")]
@@ -187,10 +188,6 @@ fn refused(context: &Context, error: Error, board: &Board, id: &Name) -> Failure
     Failure::from(error).with_hint(hint)
 }
 
-fn role(text: &str) -> Result<BoardRole, String> {
-    text.parse()
-}
-
 /// The terminal that this runs in, for people.
 fn terminal() -> String {
     let path = std::fs::read_link("/proc/self/fd/0").unwrap_or_default();
@@ -207,7 +204,7 @@ fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
         Ok(()) => return Ok(()),
         Err(refused) => refused,
     };
-    let directory = directory(board);
+    let directory = directory_of(board);
     match seated(directory, id) {
         Ok(Some((record, true))) => {
             let path = directory.join(format!("locks/supervise-{id}.lock"));
@@ -251,10 +248,6 @@ fn office(
     }
 }
 
-fn directory(board: &Board) -> &Path {
-    board.path().parent().unwrap_or_else(|| Path::new("."))
-}
-
 /// Signals, the directories in which work and mail arrive, and the output.
 struct CommandServices<'a> {
     context: &'a Context,
@@ -271,7 +264,7 @@ impl<'a> CommandServices<'a> {
             signal_hook::flag::register(signal, Arc::clone(&stopped))
                 .map_err(|error| Failure::refused(format!("cannot handle signals: {error}")))?;
         }
-        let (board, requests) = (directory(board).to_owned(), project.queue.join(REQUESTS));
+        let (board, requests) = (directory_of(board).to_owned(), project.queue.join(REQUESTS));
         let waiter = Waiter::new(&[board, requests]);
         Ok(Self { context, id: id.clone(), stopped, waiter })
     }

@@ -49,17 +49,17 @@ impl EditBoard {
             .arg(&path)
             .status()
             .map_err(|error| failed("start the editor for", &path, &error))?;
+        let broken = || Failure::refused(format!("the editor failed: {status}"));
         let edited = durable::read_file(&path, EDITED_BYTES_MAX)?.unwrap_or_default();
         let outcome = match String::from_utf8(edited) {
             Ok(text) if text == draft.text() => {
-                return match status.success() {
-                    true => print_revision(context, None),
-                    false => Err(Failure::refused(format!("the editor failed: {status}"))),
+                return if status.success() {
+                    print_revision(context, None)
+                } else {
+                    Err(broken())
                 };
             }
-            Ok(_) if !status.success() => {
-                Err(Failure::refused(format!("the editor failed: {status}")))
-            }
+            Ok(_) if !status.success() => Err(broken()),
             Ok(text) => draft.apply(&board, &text).map_err(|error| match error.into_area() {
                 Ok(BoardError::Invalid { violations, .. }) => {
                     let lines = violations.iter().map(|v| format!("\n  {v}")).collect::<String>();

@@ -1,8 +1,7 @@
 //! Checks the blackboard for `ensemble admin fsck`.
 
 use ensemble_app::failure::Outcome;
-use ensemble_team::board::is_missing;
-use ensemble_team::board::{Board, BoardFinding};
+use ensemble_team::board::BoardFinding;
 use serde_json::json;
 
 use super::{BROKEN, FoundProblem, FsckNote, REPAIRABLE};
@@ -14,7 +13,7 @@ pub(super) fn check_board(
     repair: bool,
     notes: &mut Vec<FsckNote>,
 ) -> Outcome<Vec<FoundProblem>> {
-    let found = match find(context) {
+    let found = match context.board_if_any() {
         Ok(None) => return Ok(Vec::new()),
         Ok(Some(board)) => board.fsck(repair)?,
         // The files of this host are checked without the servers.
@@ -38,15 +37,5 @@ fn on_board(finding: &BoardFinding) -> FoundProblem {
         problem: finding.problem.clone(),
         is_repaired: finding.repaired,
         state: if finding.is_repairable { REPAIRABLE } else { BROKEN },
-    }
-}
-
-/// The blackboard, if there is one.
-pub(super) fn find(context: &Context) -> Outcome<Option<Board>> {
-    let project = context.project()?;
-    match project.find_board(context.board_options(project)?, context.shared_files()?) {
-        Ok(board) => Ok(Some(board)),
-        Err(error) if is_missing(&error) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }

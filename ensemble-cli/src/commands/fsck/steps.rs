@@ -4,7 +4,7 @@ use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepOptions};
 use serde_json::json;
 
-use super::{BROKEN, FoundProblem, FsckNote};
+use super::{FoundProblem, FsckNote};
 
 /// All that is wrong with the file. Nothing here repairs it: the words of SQLite say what is lost. A server checks its
 /// own, which is said in a note.
@@ -22,10 +22,7 @@ pub(super) fn find_faults(project: &Project, notes: &mut Vec<FsckNote>) -> Vec<F
     let path = project.state.join(STEPS_FILE).display().to_string();
     let fault = |problem: String| FoundProblem {
         object: json!({ "path": path, "problem": problem, "repaired": false }),
-        path: path.clone(),
-        problem,
-        is_repaired: false,
-        state: BROKEN,
+        ..FoundProblem::broken(&path, problem)
     };
     match faults {
         Ok(problems) => problems.into_iter().map(fault).collect(),

@@ -145,7 +145,9 @@ impl Arguments {
         let is_of_type =
             self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern));
         let is_late = self.since.is_none_or(|since| record.timestamp >= since);
-        is_of_type && is_late && self.is_of_session(record)
+        let session = &record.session_id;
+        let is_of_session = self.session.as_ref().is_none_or(|wanted| is_session(session, wanted));
+        is_of_type && is_late && is_of_session
     }
 
     fn show(&self, context: &Context, record: &Record) -> Outcome {
@@ -157,10 +159,6 @@ impl Arguments {
             true => record.to_line(),
             false => record_line(out, record, style(&record.kind)),
         })
-    }
-
-    fn is_of_session(&self, record: &Record) -> bool {
-        self.session.as_ref().is_none_or(|wanted| is_session(&record.session_id, wanted))
     }
 }
 
