@@ -64,8 +64,7 @@ pub fn find_blocker(
 /// Refuses a planner's decision to an agent of the blackboard that is not a planner, or was replaced.
 pub fn check_planner(app: &App, state: &State) -> Outcome {
     let Some(agent) = check_current(app, state)? else { return Ok(()) };
-    let entry = state.agents.get(&agent.by);
-    if entry.and_then(|entry| entry.role.as_deref()) == Some("planner") {
+    if is_planner(state, &agent) {
         return Ok(());
     }
     let text = format!("`{}` is not a planner: it decides only about its own work", agent.by);
@@ -80,6 +79,11 @@ pub fn check_current(app: &App, state: &State) -> Outcome<Option<TaskHolder>> {
         true => Ok(None),
         false => check_registered(app, state).map(Some),
     }
+}
+
+pub(crate) fn is_planner(state: &State, agent: &TaskHolder) -> bool {
+    let entry = state.agents.get(&agent.by);
+    entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
 
 /// The agent that runs this command, with its registration.

@@ -1,6 +1,6 @@
 //! What an agent may name on one of our lines: files of its project, and no other project.
 
-use std::path::{Display, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ensemble_core::message::Name;
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -22,12 +22,14 @@ impl App {
         let Some(agent) = identity.name.clone().filter(|_| identity.is_member()) else {
             return Ok(());
         };
-        let Some(file) = first_outside(files, &self.readable(&agent)?) else {
+        let roots = self.readable(&agent)?;
+        let Some(file) = files.iter().find(|file| !is_inside(file, &roots)) else {
             return Ok(());
         };
         let text = format!(
-            "{file} is outside of the project, and {agent} is an agent: it reads only files of the project and its \
-             worktrees"
+            "{} is outside of the project, and {agent} is an agent: it reads only files of the project and its \
+             worktrees",
+            file.display()
         );
         Err(Failure::refused(text)
             .with_hint("pass the content on stdin (`-f -`), or ask a person to run this"))
@@ -60,11 +62,6 @@ impl App {
 
 fn has_pass() -> bool {
     std::env::var_os(PASS_VARIABLE).is_some_and(|pass| !pass.is_empty())
-}
-
-/// The first file that is in none of these directories, whose names have no links.
-fn first_outside<'f>(files: &'f [PathBuf], roots: &[PathBuf]) -> Option<Display<'f>> {
-    files.iter().find(|file| !is_inside(file, roots)).map(|file| file.display())
 }
 
 /// Whether a file is in one of these directories. A link may lead out of them. A file that does not exist counts by its

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::App;
-use crate::acting::{check_registered, given_number, registered};
+use crate::acting::{check_registered, given_number, is_planner, registered};
 use crate::failure::{Failure, Outcome};
 
 /// What an agent leaves for the one that continues its task. Fields without content are left out.
@@ -80,7 +80,7 @@ pub fn hand_over(
             locked.hand_off(id, &holder, &notes.into())?;
         }
         (None, Some(agent::State::Reviewing)) => {}
-        (None, Some(_)) if is_planner(&locked, &agent) => {}
+        (None, Some(_)) if is_planner(locked.state(), &agent) => {}
         (None, _) => {
             let text = format!("`{}` has no task that it could hand over", agent.by);
             return Err(Failure::refused(text).with_hint("`ensemble task list` says who has what"));
@@ -100,11 +100,6 @@ pub fn hand_over(
         board.note_context(sign, &agent, percent)?;
     }
     Ok(task.map(|(id, _)| id))
-}
-
-fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &TaskHolder) -> bool {
-    let entry = board.state().agents.get(&agent.by);
-    entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
 
 #[derive(Clone, Copy, Debug, Default)]

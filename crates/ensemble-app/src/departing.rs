@@ -102,7 +102,9 @@ impl<'c> DepartureAsk<'c> {
         authorize_shutdown(self.app, &self.from, agent)?;
         let mut ask =
             NewRequest::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
-        if let Some(deadline) = deadline.or_else(|| configured_deadline(project, agent)) {
+        let agents = &project.config.agents;
+        let configured = || agents.get(agent)?.shutdown.deadline.map(Duration::from);
+        if let Some(deadline) = deadline.or_else(configured) {
             ask = ask.with_deadline_seconds(whole_seconds(deadline));
         }
         if let Some(on_silence) = self.on_silence {
@@ -411,11 +413,6 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
     // An agent that cannot be observed is asked.
     let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.observe_agent());
     Ok(look.is_ok_and(|worker| worker == WorkerPresence::Gone))
-}
-
-fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {
-    let shutdown = project.config.agents.get(agent)?.shutdown;
-    shutdown.deadline.map(Duration::from)
 }
 
 /// The members that are up. One whose entry cannot be read keeps no other from leaving.

@@ -3,20 +3,20 @@
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::spool::LOCK_PATIENCE;
 use ensemble_project::Project;
-use ensemble_reports::contract::{self, Contract, ContractKind};
+use ensemble_reports::contract::{self, Contract};
 use ensemble_reports::lint::{LintFinding, Linter, TextShape};
 
 use crate::exit_code::VerbExit;
 use crate::failure::{Failure, Outcome};
 
 /// The treatment of lint findings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnFindings {
-    /// Refuse to write the file.
+    /// Refuse to write the file
     Refuse,
-    /// Write the file, and print the findings.
+    /// Write the file, and print the findings
     Warn,
-    /// Do not check the file.
+    /// Do not check the file
     Off,
 }
 
@@ -50,6 +50,7 @@ pub fn lint<T: Contract>(
     let linter = Linter::new(&project.config.lint.options(root));
     let shape = TextShape::Fields(Some(T::KIND));
     let findings = linter.file(file.as_ref(), text.as_bytes(), shape).findings;
+    let line = |finding: &LintFinding| format!("{finding} [{}]", finding.rule);
     let lines: Vec<String> = findings.iter().map(line).collect();
     match (findings.is_empty(), on_findings) {
         (true, _) => Ok(text),
@@ -58,20 +59,13 @@ pub fn lint<T: Contract>(
             Ok(text)
         }
         (false, OnFindings::Refuse) => {
-            let what = format!("the {} is not written: it is vague or incomplete", noun(T::KIND));
+            let noun = T::KIND.as_str();
+            let what = format!("the {noun} is not written: it is vague or incomplete");
             let hint = "say it exactly; or, with a reason, `--allow RULE=REASON`; or `--lint warn`";
             let told = lines.join("\n  ");
             Err(Failure::new(VerbExit::Failed, format!("{what}\n  {told}")).with_hint(hint))
         }
     }
-}
-
-fn line(finding: &LintFinding) -> String {
-    format!("{finding} [{}]", finding.rule)
-}
-
-const fn noun(kind: ContractKind) -> &'static str {
-    kind.as_str()
 }
 
 /// Puts a document into `reports/`, by a rename; the name below the queue.

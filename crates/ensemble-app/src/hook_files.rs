@@ -105,10 +105,6 @@ impl HookContent {
 }
 
 impl HookTarget {
-    fn note_name(&self) -> String {
-        format!("{}-{}", self.program.word(), if self.is_of_user { "user" } else { "project" })
-    }
-
     /// All that is put in, in that order. The first one has the note by which older versions know it.
     pub fn parts(&self, app: &App, hooks: &HookConfig) -> Outcome<Vec<HookPart>> {
         let (state, place) = (&app.project()?.state, self.file(app, hooks)?);
@@ -133,9 +129,11 @@ impl HookTarget {
                 files.chain(lists).collect()
             }
         };
+        let scope = if self.is_of_user { "user" } else { "project" };
         let parts = contents.into_iter().enumerate().map(|(index, (file, content))| {
             let suffix = if index == 0 { String::new() } else { format!("-{index}") };
-            let guest = hook_entries::guest(state, &format!("{}{suffix}", self.note_name()));
+            let note = format!("{}-{scope}{suffix}", self.program.word());
+            let guest = hook_entries::guest(state, &note);
             HookPart { file, guest, content }
         });
         Ok(parts.collect())

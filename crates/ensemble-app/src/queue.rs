@@ -103,7 +103,13 @@ impl ProjectQueue {
 
     pub fn open_for(app: &App, purpose: OpeningPurpose) -> Outcome<Self> {
         let project = app.project()?;
-        Self::admit(app, project.open(access_for(app, project, purpose))?, purpose)
+        let queue = project.open(access_for(app, project, purpose))?;
+        if let Some(team) = queue.team_link()
+            && matches!(purpose, OpeningPurpose::Act | OpeningPurpose::Begin)
+        {
+            check_name(app, &**team)?;
+        }
+        Ok(Self(queue))
     }
 
     /// As `open_for`, to send mail, which can wait on this host: `None` if no server answers, which it says.
@@ -116,15 +122,6 @@ impl ProjectQueue {
             }
             opened => opened.map(Some),
         }
-    }
-
-    fn admit(app: &App, queue: OpenQueue, purpose: OpeningPurpose) -> Outcome<Self> {
-        if let Some(team) = queue.team_link()
-            && matches!(purpose, OpeningPurpose::Act | OpeningPurpose::Begin)
-        {
-            check_name(app, &**team)?;
-        }
-        Ok(Self(queue))
     }
 
     /// The queue of the project around this directory, for one look that is not recorded. Servers have this long for
@@ -173,10 +170,25 @@ impl ProjectQueue {
 
     /// Has a worker asked by its own host whether it is ready.
     pub fn ping_at(&self, host: &Name, ping: &PingCall) -> ensemble_core::Result<ReadyOutcome> {
-        match self.team_link() {
-            Some(team) => ping_at(team, host, ping),
-            None => Ok(ReadyOutcome::NotReady(ping.unknown(format!("there is no host {host}")))),
-        }
+        let not_ready = |why: String| ReadyOutcome::NotReady(ping.unknown(why));
+        let Some(team) = self.team_link() else {
+            return Ok(not_ready(format!("there is no host {host}")));
+        };
+        team.follow_requests()?;
+        let call = team.call_host(host, &serde_json::to_string(ping).unwrap_or_default())?;
+        let (end, mut seen) = (Instant::now() + ping.patience(), 0);
+        let answer = loop {
+            if let Some(text) = team.answer_to(host, &call)? {
+                break serde_json::from_str::<ReadyOutcome>(&text).ok();
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break None;
+            }
+            seen = team.wait_for_news(seen, left.min(LOOK_INTERVAL));
+        };
+        team.forget_call(host, &call)?;
+        Ok(answer.unwrap_or_else(|| not_ready(format!("host {host} did not answer"))))
     }
 
     /// To be called before all mailboxes are read: on servers, one subscription follows all of
@@ -265,27 +277,4 @@ pub fn check_name(app: &App, team: &dyn TeamLink) -> Outcome {
 fn other_host(project: &Project, team: &dyn TeamLink, agent: &Name) -> Outcome<Option<Name>> {
     let here = project.host()?;
     Ok(team.host_of_member(agent)?.filter(|host| *host != here))
-}
-
-fn ping_at(
-    team: &dyn TeamLink,
-    host: &Name,
-    ping: &PingCall,
-) -> ensemble_core::Result<ReadyOutcome> {
-    team.follow_requests()?;
-    let call = team.call_host(host, &serde_json::to_string(ping).unwrap_or_default())?;
-    let (end, mut seen) = (Instant::now() + ping.patience(), 0);
-    let answer = loop {
-        if let Some(text) = team.answer_to(host, &call)? {
-            break serde_json::from_str::<ReadyOutcome>(&text).ok();
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break None;
-        }
-        seen = team.wait_for_news(seen, left.min(LOOK_INTERVAL));
-    };
-    team.forget_call(host, &call)?;
-    let silent = || ReadyOutcome::NotReady(ping.unknown(format!("host {host} did not answer")));
-    Ok(answer.unwrap_or_else(silent))
 }

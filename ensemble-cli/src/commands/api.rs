@@ -23,7 +23,6 @@ impl Arguments {
         call_verb: VerbCall,
         read_hint: HintReader,
     ) -> Outcome {
-        let Self {} = self;
         serve(context, call_verb, read_hint)
     }
 }

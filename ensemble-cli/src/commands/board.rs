@@ -26,8 +26,10 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Init(InitBoard),
-    Show(ShowBoard),
+    /// Create an empty blackboard
+    Init,
+    /// Show what is on the blackboard
+    Show,
     Validate(ValidateBoard),
     Edit(edit::EditBoard),
 }
@@ -35,17 +37,13 @@ enum Verb {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Init(InitBoard {}) => init(context),
-            Verb::Show(ShowBoard {}) => show(context),
+            Verb::Init => init(context),
+            Verb::Show => show(context),
             Verb::Validate(validate) => validate.run(context),
             Verb::Edit(edit) => edit.run(context),
         }
     }
 }
-
-/// Create an empty blackboard
-#[derive(Debug, clap::Args)]
-struct InitBoard {}
 
 fn init(context: &Context) -> Outcome {
     let project = context.project()?;
@@ -60,10 +58,6 @@ fn init(context: &Context) -> Outcome {
         format!("created {}", board.place().display()),
     )
 }
-
-/// Show what is on the blackboard
-#[derive(Debug, clap::Args)]
-struct ShowBoard {}
 
 fn show(context: &Context) -> Outcome {
     let board = context.board()?;

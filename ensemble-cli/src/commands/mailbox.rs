@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Add(AddMailbox),
-    List(ListMailboxes),
+    /// List the mailboxes with their settings
+    List,
     Remove(RemoveMailbox),
     Bind(BindMailbox),
     Unbind(UnbindAgent),
@@ -42,7 +43,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
             Verb::Add(add) => add.run(context),
-            Verb::List(ListMailboxes {}) => list(context),
+            Verb::List => list(context),
             Verb::Remove(remove) => remove.run(context),
             Verb::Bind(bind) => bind.run(context),
             Verb::Unbind(unbind) => unbind.run(context),
@@ -94,10 +95,6 @@ impl AddMailbox {
             .print_answer(&described(&self.name, &settings), format!("added mailbox {}", self.name))
     }
 }
-
-/// List the mailboxes with their settings
-#[derive(Debug, clap::Args)]
-struct ListMailboxes {}
 
 fn list(context: &Context) -> Outcome {
     let queue = ProjectQueue::open(context)?;

@@ -16,7 +16,6 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self {} = self;
         let agent = context.agent_required()?;
         let queue = ProjectQueue::open(context)?;
         queue.overlook()?;

@@ -19,7 +19,6 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self {} = self;
         // A project that was moved is found again at its new place.
         if let Ok(project) = context.project()
             && project.queue.is_dir()

@@ -57,15 +57,23 @@ impl Arguments {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
-            Verb::Finalize(finalize) => finalize.run(context),
+            Verb::Finalize(plan::FinalizeTask { id }) => {
+                change(context, &id, |board| board.finalize(&id))
+            }
             Verb::Block(block) => block.run(context),
-            Verb::Unblock(unblock) => unblock.run(context),
-            Verb::Supersede(supersede) => supersede.run(context),
+            Verb::Unblock(plan::UnblockTask { id }) => {
+                change(context, &id, |board| board.unblock(&id))
+            }
+            Verb::Supersede(SupersedeTask { id, by, reason }) => {
+                change(context, &id, |board| board.supersede(&id, &by, &reason))
+            }
             Verb::Claim(claim) => claim.run(context),
             Verb::Submit(submit) => submit.run(context),
             Verb::Verdict(verdict) => verdict.run(context),
             Verb::Merge(merge) => merge.run(context),
-            Verb::Abandon(abandon) => abandon.run(context),
+            Verb::Abandon(plan::AbandonTask { id, reason }) => {
+                change(context, &id, |board| board.abandon(&id, &reason))
+            }
         }
     }
 }
@@ -247,12 +255,6 @@ struct SupersedeTask {
     /// Why it was divided again
     #[arg(long, value_name = "TEXT")]
     reason: String,
-}
-
-impl SupersedeTask {
-    fn run(self, context: &Context) -> Outcome {
-        change(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
-    }
 }
 
 /// Changes the board by a planner's decision and prints the new status of the task.

@@ -23,7 +23,6 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self {} = self;
         let identity = context.identity()?;
         let Some(name) = &identity.name else {
             return Err(Failure::nothing("not an agent of this team, and no name given")

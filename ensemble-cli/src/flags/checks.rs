@@ -2,23 +2,12 @@
 
 use ensemble_app::drop::{LintChecks, OnFindings};
 
-/// The treatment of lint findings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FindingsMode {
-    /// Refuse to write the file
-    Refuse,
-    /// Write the file, and print the findings
-    Warn,
-    /// Do not check the file
-    Off,
-}
-
 /// Options for the lint of a written file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckFlags {
     /// How to handle lint findings
     #[arg(long, value_name = "MODE", default_value = "refuse")]
-    lint: FindingsMode,
+    lint: OnFindings,
     /// A rule or a word that is allowed, with the reason; may be repeated
     #[arg(long = "allow", value_name = "RULE=REASON", value_parser = allowance)]
     allowed: Vec<(String, String)>,
@@ -26,12 +15,7 @@ pub(crate) struct CheckFlags {
 
 impl From<&CheckFlags> for LintChecks {
     fn from(flags: &CheckFlags) -> Self {
-        let on_findings = match flags.lint {
-            FindingsMode::Refuse => OnFindings::Refuse,
-            FindingsMode::Warn => OnFindings::Warn,
-            FindingsMode::Off => OnFindings::Off,
-        };
-        Self { on_findings, allowed: flags.allowed.clone() }
+        Self { on_findings: flags.lint, allowed: flags.allowed.clone() }
     }
 }
 

@@ -29,12 +29,8 @@ const READ_MAX: usize = 100;
 /// Makes the mailbox of a person, where the queue has none yet.
 pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
     match queue.settings(person) {
-        Err(Error::NoMailbox { .. }) => {}
-        known => return Ok(known.map(drop)?),
-    }
-    match queue.add_mailbox(person, &Settings::default()) {
-        Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(Error::NoMailbox { .. }) => Ok(queue.ensure_mailbox(person, &Settings::default())?),
+        known => Ok(known.map(drop)?),
     }
 }
 

@@ -96,10 +96,7 @@ pub fn known_recipients(
         match queue.settings(to) {
             Ok(_) => {}
             Err(Error::NoMailbox { .. }) if creates || project.is_configured_mailbox(to) => {
-                match queue.add_mailbox(to, &Settings::default()) {
-                    Ok(()) | Err(Error::MailboxExists { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                queue.ensure_mailbox(to, &Settings::default())?;
             }
             Err(error @ Error::NoMailbox { .. }) => unknown.push(error),
             // Of several mailboxes, one that cannot be read is refused alone.

@@ -124,9 +124,7 @@ impl<'a> SettleContext<'a> {
             State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(UnheldMessage::None),
         }
     }
-}
 
-impl SettleContext<'_> {
     /// Whether a message asks for a decision that was made.
     fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
         let asked =

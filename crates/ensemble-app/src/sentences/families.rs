@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{NamedMessage, SentenceWeight};
 use crate::mail::delivered::PLAIN_TYPE;
-use crate::text::{one_line, plural};
+use crate::text::{one_line, plural, uncapitalized};
 
 const REASON_CHARS_MAX: usize = 160;
 
@@ -370,12 +370,7 @@ pub(super) fn fallback(record: &Record) -> Option<(SentenceWeight, String)> {
     let meaning = row.map_or_else(
         // Another program's record.
         || kind.replace(['.', '_'], " "),
-        |row| {
-            let meaning = row.meaning.trim_end_matches('.').replace('`', "");
-            let mut letters = meaning.chars();
-            let first = letters.next().map(|first| first.to_lowercase().to_string());
-            first.unwrap_or_default() + letters.as_str()
-        },
+        |row| uncapitalized(&row.meaning.trim_end_matches('.').replace('`', "")),
     );
     let about = ["task_id", "task", "agent", "mailbox", "file", "scope"];
     let about = about.iter().map(|field| word(record, field)).find(|about| !about.is_empty());

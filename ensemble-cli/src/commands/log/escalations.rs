@@ -20,7 +20,6 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self {} = self;
         let project = context.project()?;
         context.spool()?;
         let mut rows = Vec::new();

@@ -340,8 +340,7 @@ fn held_already(desk: &ToolContext, id: &MessageId) -> Result<Option<Delivery>, 
         Some(State::Acked { holder, epoch }) if holder == desk.agent => {
             let envelope = desk.queue()?.peek(&desk.mailbox, id)?;
             let lease = Lease { mailbox: desk.mailbox.clone(), id: id.clone(), holder, epoch };
-            let seconds = desk.queue()?.settings(&desk.mailbox)?.lease_seconds;
-            let duration = Duration::from_secs(seconds);
+            let duration = desk.queue()?.settings(&desk.mailbox)?.lease_duration();
             Ok(Some(Delivery::new(envelope, lease, duration)))
         }
         Some(state) => Err(ToolError::new(format!(
