@@ -3,8 +3,7 @@
 //! A tool without a `task_id` is about the one task in the agent's hands.
 
 use ensemble_app::acting::{duty as duty_of, find_blocker, given_number};
-pub(super) use ensemble_app::board_agents::HandoffNotes;
-use ensemble_app::board_agents::hand_over;
+use ensemble_app::board_agents::{HandoffNotes, hand_over};
 use ensemble_app::tasks::{change_task, judge_task, submit_task, take_task};
 use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, released_claim};

@@ -89,15 +89,16 @@ pub(super) struct ToolSpec {
     pub(super) call: fn(&ToolContext, Value) -> ToolAnswer,
 }
 
+/// A tool that changes something. The parameter of its function says what arguments it has.
 macro_rules! tool {
-    ($name:expr, $title:literal, $read_only:literal, $arguments:ty, $call:path, $description:literal) => {
+    ($name:literal, $title:literal, $call:path, $description:literal) => {
         ToolSpec {
             name: $name,
             title: $title,
             description: $description,
-            is_read_only: $read_only,
-            schema: |_| schema_of::<$arguments>(),
-            call: |desk, value| $call(desk, arguments::<$arguments>(value)?),
+            is_read_only: false,
+            schema: |_| schema_of_call($call),
+            call: |desk, value| $call(desk, arguments(value)?),
         }
     };
 }
@@ -114,195 +115,141 @@ const TOOLS: [ToolSpec; 25] = [
     tool!(
         "next_step",
         "Take the next step",
-        false,
-        steps::NextStepParams,
         steps::next,
         "Takes your next step with its whole prompt. Report it with submit_step_completion."
     ),
     tool!(
         "plan_approval",
         "Submit or review a plan",
-        false,
-        requests::PlanApproval,
         requests::plan_approval,
         "Without request_id: submits `plan`; do not begin before it is approved. With request_id: decides a plan that you review."
     ),
     tool!(
         "shutdown_request",
         "Ask an agent to shut down",
-        false,
-        requests::ShutdownRequest,
         requests::shutdown_request,
         "Asks an agent to finish and end. Needs authority."
     ),
     tool!(
         "shutdown_response",
         "Answer a shutdown request",
-        false,
-        requests::ShutdownResponse,
         requests::shutdown_response,
         "Answers a request to shut down. To reject, give a reason."
     ),
-    tool!(
-        "send",
-        "Send a message",
-        false,
-        mail::SendParams,
-        mail::send,
-        "Sends a message to an agent."
-    ),
+    tool!("send", "Send a message", mail::send, "Sends a message to an agent."),
     tool!(
         "recall",
         "Take back a message",
-        false,
-        mail::RecallParams,
         mail::recall,
         "Takes back a message that you sent and that was not read yet."
     ),
     tool!(
         "assign",
         "Hand a task to a ready worker",
-        false,
-        assign::AssignParams,
         assign::assign,
         "Gives a task to a worker that says it is ready. The watcher follows it up."
     ),
-    tool!(
-        "inbox",
-        "Look at your mail",
-        true,
-        mail::InboxParams,
-        mail::fetch,
-        "Shows your waiting and held mail, without taking it."
-    ),
+    ToolSpec {
+        is_read_only: true,
+        ..tool!(
+            "inbox",
+            "Look at your mail",
+            mail::fetch,
+            "Shows your waiting and held mail, without taking it."
+        )
+    },
     tool!(
         "recv",
         "Take a message",
-        false,
-        mail::RecvParams,
         mail::acknowledge,
         "Takes your next message. It is yours until you end it or its lease expires."
     ),
     tool!(
         "recv_wait",
         "Wait for a message and take it",
-        false,
-        waiting::RecvWaitParams,
         waiting::wait,
         "Waits for your next message and takes it. If none came in time, call it again."
     ),
     tool!(
         "reply",
         "Answer a message",
-        false,
-        mail::ReplyParams,
         mail::reply,
         "Answers the sender of a message. Settles a plain message; other work stays yours."
     ),
     tool!(
         "settle",
         "Say that a message's work is done",
-        false,
-        mail::SettleParams,
         mail::complete,
         "Ends a message that you took. A step ends with submit_step_completion."
     ),
     tool!(
         "release",
         "Give a message back",
-        false,
-        mail::ReleaseParams,
         mail::release,
         "Returns a message that you cannot work on, to be delivered again."
     ),
     tool!(
         "dead_letter",
         "Put a message aside",
-        false,
-        mail::DeadLetterParams,
         mail::dead_letter,
         "Puts aside a message that no agent can work on. A person sees your reason."
     ),
     tool!(
         "report",
         "Write a report",
-        false,
-        team::ReportParams,
         team::report,
         "Reports the result of a task to the agent that coordinates it."
     ),
     tool!(
         "claim_task",
         "Take a task",
-        false,
-        board::ClaimParams,
         board::claim,
         "Takes a task of the blackboard, with its own worktree. It is yours while you show signs of life."
     ),
     tool!(
         "submit_task",
         "Submit your task",
-        false,
-        board::SubmitParams,
         board::submit,
         "Submits your task for review: the commits of its worktree, with nothing left uncommitted."
     ),
     tool!(
         "verdict_task",
         "Approve or reject a task",
-        false,
-        board::VerdictParams,
         board::judge,
         "Approves or rejects the task whose review you claimed."
     ),
     tool!(
         "block_task",
         "Say that your task cannot continue",
-        false,
-        board::BlockParams,
         board::block,
         "Blocks your task until its planner has answered your questions. Your work is kept."
     ),
     tool!(
         "handoff",
         "Hand your task over",
-        false,
-        board::HandoffNotes,
         board::hand_off,
         "When your context is used up: leaves notes for the agent that continues your task. End afterwards."
     ),
-    tool!(
-        "pong",
-        "Answer a ping",
-        false,
-        team::PongParams,
-        team::pong,
-        "Answers AGENT_TEAM_PING <you> <attempt>."
-    ),
+    tool!("pong", "Answer a ping", team::pong, "Answers AGENT_TEAM_PING <you> <attempt>."),
     tool!(
         "heartbeat",
         "Show that you are at work",
-        false,
-        team::HeartbeatParams,
         team::heartbeat,
         "Renews the leases of all that you hold. Call it every few minutes during long work."
     ),
-    tool!(
-        "whoami",
-        "Who you are",
-        true,
-        team::NoParams,
-        team::whoami,
-        "Shows who you are and what you hold."
-    ),
-    tool!(
-        "list_agents",
-        "Who belongs to the team",
-        true,
-        team::NoParams,
-        team::list_agents,
-        "Lists the agents of the team, with their states."
-    ),
+    ToolSpec {
+        is_read_only: true,
+        ..tool!("whoami", "Who you are", team::whoami, "Shows who you are and what you hold.")
+    },
+    ToolSpec {
+        is_read_only: true,
+        ..tool!(
+            "list_agents",
+            "Who belongs to the team",
+            team::list_agents,
+            "Lists the agents of the team, with their states."
+        )
+    },
 ];
 
 pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
@@ -328,6 +275,10 @@ pub(super) fn offered(desk: &ToolContext) -> Vec<&'static ToolSpec> {
 pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let names = || ["Tara", "Devon"].into_iter().flat_map(message::Name::new).collect();
     all().map(|tool| (tool.name, for_clients((tool.schema)(&names)))).collect()
+}
+
+fn schema_of_call<T: JsonSchema>(_: fn(&ToolContext, T) -> ToolAnswer) -> Value {
+    schema_of::<T>()
 }
 
 /// A schema in one piece: some clients cannot follow references.
