@@ -285,6 +285,14 @@ pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// As [`allow_missing`], and `None` if a file is where a directory should be.
+pub fn allow_misplaced<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.io_kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
+        other => allow_missing(other),
+    }
+}
+
 /// The value that was read; `None` if a message is gone or cannot be read.
 pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {

@@ -11,12 +11,12 @@
 //! ages are by the queue's calendar, so that a jump of the wall clock removes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::dropbox::REJECTED;
 use crate::durable::{Dir, FileModes, FileStat, MoveOutcome, remove_where, temporary_name};
+use crate::error::allow_misplaced;
 use crate::message::ENVELOPE_BYTES_MAX;
 use crate::proto::calendar::Calendar;
 use crate::requests::{REQUESTS, Requests};
@@ -118,17 +118,7 @@ fn search_queue(queue: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
 
 /// A directory below another one; `None` if it is gone or is not a directory.
 fn child(dir: &Dir, name: &str) -> Result<Option<Dir>> {
-    match dir.open_child(name) {
-        Err(error)
-            if matches!(
-                error.io_kind(),
-                Some(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-            ) =>
-        {
-            Ok(None)
-        }
-        other => other.map(Some),
-    }
+    allow_misplaced(dir.open_child(name))
 }
 
 /// Takes out what the files of a directory name.

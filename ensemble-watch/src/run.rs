@@ -211,11 +211,8 @@ fn run_watcher(
         // The terminal it runs in is closed, or the tmux server ends.
         signal_hook::consts::SIGHUP,
     ]);
-    let mut signals = signals.map_err(|source| Error::Io {
-        operation: "listen to signals of",
-        path: "this process".into(),
-        source,
-    })?;
+    let mut signals =
+        signals.map_err(|error| Error::io("listen to signals of", "this process", error))?;
     let signalled = stopper.clone();
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {

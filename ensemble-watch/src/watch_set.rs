@@ -203,10 +203,8 @@ struct ReadySources {
 
 /// The sources of a loop, and its waker for other threads. No directory or process is watched yet.
 pub(crate) fn loop_sources() -> Result<(LoopWaker, LoopSources)> {
-    let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
-        let path = "this process".into();
-        Error::Io { operation: "make an eventfd for the threads of", path, source: error.into() }
-    })?;
+    let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| Error::io("make an eventfd for the threads of", "this process", error))?;
     let (sender, receiver) = unbounded();
     let signal = Arc::new(signal);
     let waker = LoopWaker::new(sender, Arc::clone(&signal));

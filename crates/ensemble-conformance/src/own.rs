@@ -88,11 +88,7 @@ impl OwnClient {
     fn send(&self, mailbox: Name, call: &Value) -> Result<Map<String, Value>> {
         let text = |key: &str| call[key].as_str();
         let path = Path::new(text("body_file").unwrap_or_default());
-        let body = std::fs::read_to_string(path).map_err(|error| Error::Io {
-            operation: "read",
-            path: path.to_owned(),
-            source: error,
-        })?;
+        let body = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
         let mut envelope = Envelope::new(mailbox, body)
             .with_kind(Name::new(text("type").unwrap_or("message"))?)
             .from(Name::new(text("from").unwrap_or("unknown"))?)
@@ -115,11 +111,8 @@ impl OwnClient {
 
     fn receive(&self, mailbox: &Name, holder: &Name, body: &Path) -> Result<Map<String, Value>> {
         let Some(delivery) = self.spool.receive(mailbox, holder)? else { return Ok(Map::new()) };
-        std::fs::write(body, &delivery.envelope.body).map_err(|error| Error::Io {
-            operation: "write",
-            path: body.to_owned(),
-            source: error,
-        })?;
+        std::fs::write(body, &delivery.envelope.body)
+            .map_err(|error| Error::io("write", body, error))?;
         let mut answer = object(serde_json::to_value(&delivery.envelope).unwrap_or_default());
         answer.remove("body");
         answer.insert("holder".to_owned(), delivery.lease.holder.as_str().into());

@@ -113,9 +113,6 @@ pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
 /// Forgets an agent's place. Returns whether there was one.
 pub fn forget(panes: &Path, agent: &Name) -> Result<bool> {
     let path = panes.join(format!("{agent}.yaml"));
-    match std::fs::remove_file(&path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(Error::Io { operation: "remove", path, source }),
-    }
+    let removed = std::fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error));
+    Ok(allow_missing(removed)?.is_some())
 }

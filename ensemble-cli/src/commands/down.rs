@@ -11,11 +11,11 @@ use ensemble_app::departing::{DepartureAsk, present_members};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::starting;
-use ensemble_core::Error;
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
+use ensemble_core::{Error, allow_missing};
 use ensemble_project::Project;
 use ensemble_project::team::{ProjectTeam, session_of};
 use ensemble_team::authority::AuthorityAct;
@@ -232,11 +232,7 @@ fn stop_watcher(project: &Project) -> Outcome {
 }
 
 fn remove_socket(socket: &Path) -> Outcome {
-    match std::fs::remove_file(socket) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            let path = socket.to_owned();
-            Err(Error::Io { operation: "remove", path, source }.into())
-        }
-        _ => Ok(()),
-    }
+    let removed = std::fs::remove_file(socket).map_err(|error| Error::io("remove", socket, error));
+    allow_missing(removed)?;
+    Ok(())
 }

@@ -32,7 +32,7 @@ use crate::proto::goal::{SprintEvent, SprintState};
 use ensemble_core::document::SharedFiles;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::message::Timestamp;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_misplaced};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -104,18 +104,7 @@ impl ActiveControl {
     /// The control files in the board's directory, the strongest last. A file that cannot be read
     /// counts, too: in doubt, no agent starts new work. A directory that does not exist has none.
     pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
-        let dir = match Dir::open(directory) {
-            Ok(dir) => dir,
-            Err(error)
-                if matches!(
-                    error.io_kind(),
-                    Some(ErrorKind::NotFound | ErrorKind::NotADirectory)
-                ) =>
-            {
-                return Ok(Vec::new());
-            }
-            Err(error) => return Err(error),
-        };
+        let Some(dir) = allow_misplaced(Dir::open(directory))? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for file in ControlFile::ALL {
             if let Some(stat) = dir.stat(file.name())? {

@@ -1,13 +1,12 @@
 //! `.ensemble/budget.json`: what was allowed, and what is parked.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Durability, read_file};
 use ensemble_core::message::{Name, Timestamp, describe_json_fault};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_misplaced};
 use serde::{Deserialize, Serialize};
 
 use super::{BudgetLimit, BudgetOverrun, BudgetScope};
@@ -88,11 +87,9 @@ impl BudgetFile {
 
     fn read(&self) -> Result<BudgetContent> {
         let path = self.dir.join(FILE);
-        match read_file(&path, BYTES_MAX) {
-            Ok(Some(bytes)) => parse(&bytes, &path),
-            Ok(None) => Ok(BudgetContent::default()),
-            Err(error) if is_no_directory(&error) => Ok(BudgetContent::default()),
-            Err(error) => Err(error),
+        match allow_misplaced(read_file(&path, BYTES_MAX))?.flatten() {
+            Some(bytes) => parse(&bytes, &path),
+            None => Ok(BudgetContent::default()),
         }
     }
 
@@ -160,10 +157,6 @@ impl LockedBudget {
         text.push('\n');
         self.document.replace(text.as_bytes())
     }
-}
-
-fn is_no_directory(error: &Error) -> bool {
-    matches!(error.io_kind(), Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }
 
 fn parse(bytes: &[u8], path: &Path) -> Result<BudgetContent> {

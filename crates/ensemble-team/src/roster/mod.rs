@@ -23,14 +23,13 @@ mod presence;
 mod reported;
 mod supervised;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, FileModes};
 use ensemble_core::message::{Name, ReservedName, Timestamp, yaml};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_misplaced};
 
 pub use error::RosterError;
 pub use identity::{
@@ -176,18 +175,7 @@ impl Roster {
     }
 
     fn directory(&self) -> Result<Option<Dir>> {
-        match Dir::open(&self.dir) {
-            Ok(dir) => Ok(Some(dir)),
-            Err(error)
-                if matches!(
-                    error.io_kind(),
-                    Some(ErrorKind::NotFound | ErrorKind::NotADirectory)
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        allow_misplaced(Dir::open(&self.dir))
     }
 
     fn make(&self) -> Result<Dir> {

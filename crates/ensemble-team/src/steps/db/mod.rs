@@ -189,31 +189,25 @@ impl<'a> DbTransaction<'a> {
 
     /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
     pub(super) fn lock_queue(&self, task_id: &str) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(_) => {
-                let _ = task_id;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
-                tx.query(lock, values![task_id]).map(drop)
-            }
-        }
+        let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
+        self.lock(lock, values![task_id]).map(drop)
     }
 
     /// As [`DbTransaction::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
     pub(super) fn try_lock_queue(&self, task_id: &str) -> DbResult<bool> {
+        let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";
+        self.lock(lock, values![task_id])
+    }
+
+    /// Runs a statement that locks rows, on a server only. Returns whether it found any.
+    fn lock(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<bool> {
         match &self.0 {
             TransactionInner::Sqlite(_) => {
-                let _ = task_id;
+                let _ = (statement, values);
                 Ok(true)
             }
             #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";
-                Ok(!tx.query(lock, values![task_id])?.is_empty())
-            }
+            TransactionInner::Postgres(tx) => Ok(!tx.query(statement, values)?.is_empty()),
         }
     }
 
@@ -241,17 +235,8 @@ impl<'a> DbTransaction<'a> {
 
     /// Lets no other transaction hand a step to this agent on its own request.
     pub(super) fn lock_agent(&self, agent: &str) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(_) => {
-                let _ = agent;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                let lock = "SELECT pg_advisory_xact_lock(hashtext(current_schema()), hashtext(?1))";
-                tx.query(lock, values![agent]).map(drop)
-            }
-        }
+        let lock = "SELECT pg_advisory_xact_lock(hashtext(current_schema()), hashtext(?1))";
+        self.lock(lock, values![agent]).map(drop)
     }
 
     /// Stores what was observed in a boot. Removes what no host continues: in a file the observations of earlier
