@@ -72,11 +72,6 @@ impl PaneHost {
                 )
             )
     }
-
-    /// A script shows the same whether it has finished or not: it is to end by itself.
-    fn ends_by_itself(&self) -> bool {
-        matches!(self.profile.name(), "shell" | "generic")
-    }
 }
 
 impl AgentHost for PaneHost {
@@ -97,7 +92,9 @@ impl AgentHost for PaneHost {
         if Self::is_gone(&diagnosis) {
             return Ok(WorkerPresence::Gone);
         }
-        if diagnosis.state != AgentState::Ready || self.ends_by_itself() {
+        // A script shows the same whether it has finished or not: it is to end by itself.
+        let ends_by_itself = matches!(self.profile.name(), "shell" | "generic");
+        if diagnosis.state != AgentState::Ready || ends_by_itself {
             self.idle_looks = 0;
             return Ok(WorkerPresence::Busy);
         }

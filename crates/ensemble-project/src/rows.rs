@@ -65,10 +65,6 @@ pub struct RemotePresence {
 /// The programs that have a wrapper command, such as `ensemble claude`, which runs them in a person's terminal.
 pub const WRAPPERS: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
-fn is_wrapper(provider: &str) -> bool {
-    WRAPPERS.contains(&provider)
-}
-
 fn wrapper_line(provider: &str, name: &Name) -> String {
     format!("`ensemble {provider} --name {name}`")
 }
@@ -130,7 +126,7 @@ impl RosterRow {
         let is_configured = project.config.agents.contains_key(name);
         match self.came {
             // The row of a wrapped agent that has exited no longer has a terminal.
-            MemberOrigin::Recorded if !is_configured && is_wrapper(provider) => {
+            MemberOrigin::Recorded if !is_configured && WRAPPERS.contains(&provider.as_str()) => {
                 wrapper_line(provider, name)
             }
             MemberOrigin::Wrapped => wrapper_line(provider, name),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_core::event_log::{Follower, Record};
+use ensemble_core::event_log::Follower;
 use ensemble_core::watch::Waiter;
 
 use crate::context::Context;
@@ -126,7 +126,8 @@ fn follow(
             if let Some(line) = hops.describe_record(&record)
                 && aloud
             {
-                print_record(context, &record, &hops, &line)?;
+                let at = format!("{:>7.3} s", hops.seconds_since_start(&record));
+                context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
             }
         }
         context.out.flush()?;
@@ -159,11 +160,6 @@ fn interruption() -> Outcome<Arc<AtomicBool>> {
             .map_err(|e| Failure::refused(format!("cannot listen to signals: {e}")))?;
     }
     Ok(interrupted)
-}
-
-fn print_record(context: &Context, record: &Record, hops: &MessageHops, line: &str) -> Outcome {
-    let at = format!("{:>7.3} s", hops.seconds_since_start(record));
-    context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))
 }
 
 /// How long each hop took, and where to look.

@@ -40,7 +40,7 @@ impl PathIndex {
             return;
         }
         let key = key(path);
-        let shard = self.shard_mut(key);
+        let shard = &mut self.shards[key as usize % SHARDS];
         match shard.binary_search_by_key(&key, |(known, _)| *known) {
             Ok(place) => {
                 let known = &mut shard[place].1;
@@ -57,10 +57,6 @@ impl PathIndex {
                 shard.insert(place, (key, at));
             }
         }
-    }
-
-    fn shard_mut(&mut self, key: u32) -> &mut Vec<(u32, u32)> {
-        &mut self.shards[key as usize % SHARDS]
     }
 
     pub(super) fn find(&self, file: &File, path: &str) -> Option<LedgerEntry> {

@@ -101,8 +101,9 @@ impl Spool {
         let synced_later = !self.is_power() || mailbox.names_go_with_files();
         let durability = if synced_later { Durability::Process } else { Durability::Power };
         let draft = || {
-            let staged = self.draft(&mailbox, envelope, &content, durability)?;
-            Ok(staged.with_not_before(not_before))
+            let mut staged = self.draft(&mailbox, envelope, &content, durability)?;
+            staged.not_before = not_before;
+            Ok(staged)
         };
         let (published, file) = self.store(&mailbox, envelope, draft)?;
         if published == PublishOutcome::Stored {
@@ -367,12 +368,6 @@ struct StagedFile {
 }
 
 impl StagedFile {
-    /// The same file for a message that is not received before this.
-    fn with_not_before(mut self, not_before: u64) -> Self {
-        self.not_before = not_before;
-        self
-    }
-
     /// The rename that stores the message; `false` if the name is taken.
     fn place(&mut self, envelope: &Envelope) -> Result<bool> {
         let (dir, file) = match self.not_before {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ensemble_core::Result;
-use ensemble_core::event_log::{self, Record};
+use ensemble_core::event_log;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::TmuxServer;
@@ -57,7 +57,7 @@ impl AgentLookup<'_> {
             mailboxes,
             is_watched: evidence == StateSource::Watcher
                 && self.watcher.state() == WatcherState::Runs,
-            spoken: last_by_actor(&records),
+            spoken: records.iter().map(|it| (it.actor.as_str(), it.timestamp)).collect(),
         };
         let rows = rows(members.to_vec(), books, &elsewhere, self.hosts);
         rows.into_iter().map(|row| self.agent(row, &known)).collect()
@@ -126,9 +126,7 @@ impl Overview {
         };
         self.watcher.notified().into_iter().filter_map(view).collect()
     }
-}
 
-impl Overview {
     /// Agents of `ensemble.yaml` that were never started, and whose mail waits for them alone.
     pub(super) fn never_started(
         &self,
@@ -181,8 +179,4 @@ fn active_at(row: &RosterRow) -> Result<Option<Timestamp>> {
     };
     let signs = TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?;
     Ok(signs.filter(|pane| pane.token == binding.token).and_then(|pane| pane.active_at))
-}
-
-fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
-    records.iter().map(|record| (record.actor.as_str(), record.timestamp)).collect()
 }

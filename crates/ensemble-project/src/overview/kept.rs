@@ -65,7 +65,8 @@ impl<T> CachedPart<T> {
             return Ok(Arc::clone(value));
         }
         let value = Arc::new(read()?);
-        let settled_until = now_ns() - YOUNG_NS;
+        let now_ns = i128::from(SystemClock.wall().unix_millis()) * 1_000_000;
+        let settled_until = now_ns - YOUNG_NS;
         let is_settled =
             |stamp: &Option<FileStamp>| stamp.is_none_or(|it| it.modified_ns < settled_until);
         let is_kept = !stamps.is_empty() && stamps.iter().all(is_settled);
@@ -84,10 +85,6 @@ fn stamp(place: &PathBuf) -> Option<FileStamp> {
     let found = fs::metadata(place).ok()?;
     let modified_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
     Some(FileStamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified_ns })
-}
-
-fn now_ns() -> i128 {
-    i128::from(SystemClock.wall().unix_millis()) * 1_000_000
 }
 
 #[cfg(test)]

@@ -323,6 +323,6 @@ fn new_pass() -> Result<String> {
     let mut bytes = [0; PASS_BYTES];
     std::fs::File::open(SOURCE)
         .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|source| Error::Io { operation: "read", path: SOURCE.into(), source })?;
+        .map_err(|error| Error::io("read", SOURCE, error))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -47,7 +47,7 @@ impl ProjectTeam<'_> {
             let signs = settled_signs(binding, || server.pane_signs(&binding.id))?;
             match signs.filter(|signs| signs.token == binding.token) {
                 Some(signs) if signs.dead => return Ok(AgentPlace::Ended(signs)),
-                Some(signs) if is_bound(&signs, binding) => {
+                Some(signs) if signs.pid == binding.pid && binding.is_same_process() => {
                     return Ok(AgentPlace::Bound(binding.clone()));
                 }
                 // Another pane, or another program in the same one.
@@ -82,10 +82,6 @@ fn settled_signs(
         }
         nap(LOOK_INTERVAL);
     }
-}
-
-fn is_bound(signs: &PaneSigns, binding: &Binding) -> bool {
-    signs.pid == binding.pid && binding.is_same_process()
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ pub fn read_node<T: Contract>(
             hint: format!("begin with `{}: …`", T::SIGNATURE[0]),
         }]));
     };
-    if !is_signed(fields, T::SIGNATURE) {
+    if !fields.iter().any(|field| T::SIGNATURE.contains(&plain_field(&field.name).as_str())) {
         return Ok(Reading::Foreign);
     }
     let mut problems = Vec::new();
@@ -201,10 +201,6 @@ pub fn read_node<T: Contract>(
     let mut document = T::read(&file.unwrap_or_default(), &mut reader);
     document.keep_extra(reader.rest());
     if problems.is_empty() { Ok(Reading::Whole(document)) } else { Err(broken(problems)) }
-}
-
-fn is_signed(fields: &[MappingField], signature: &[&str]) -> bool {
-    fields.iter().any(|field| signature.contains(&plain_field(&field.name).as_str()))
 }
 
 /// Whether a document has a field that identifies this contract.

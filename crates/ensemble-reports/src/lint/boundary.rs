@@ -27,7 +27,7 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: WordGuard) ->
     match guard {
         WordGuard::None => true,
         WordGuard::NumberAfter => number_follows(&text[end..]),
-        WordGuard::NumberBefore => before_word(text, start).is_some_and(is_number_or_unit),
+        WordGuard::NumberBefore => last_char(&text[..start]).is_some_and(is_number_or_unit),
         WordGuard::ThingsAfter => things_follow(&text[..start], &text[end..]),
         WordGuard::NotAfter(those) => !before.is_some_and(|c| those.contains(c)),
         WordGuard::NotBefore(those) => !those.iter().any(|other| text[end..].starts_with(other)),
@@ -35,12 +35,12 @@ pub(super) fn is_word(text: &str, start: usize, end: usize, guard: WordGuard) ->
 }
 
 fn begins_sentence(before: &str) -> bool {
-    let last = before.trim_end_matches(' ').chars().next_back();
-    last.is_none_or(|last| !last.is_alphanumeric() && last != ',') && !before.ends_with("::")
+    last_char(before).is_none_or(|last| !last.is_alphanumeric() && last != ',')
+        && !before.ends_with("::")
 }
 
-fn before_word(text: &str, start: usize) -> Option<char> {
-    text[..start].trim_end_matches(' ').chars().next_back()
+fn last_char(before: &str) -> Option<char> {
+    before.trim_end_matches(' ').chars().next_back()
 }
 
 /// Whether a character continues a Latin word. Chinese and Japanese have no such boundary.

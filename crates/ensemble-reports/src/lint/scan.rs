@@ -139,7 +139,8 @@ impl Linter {
                 PatternSort::Exact => {}
                 PatternSort::Mark(mark) => pass.mark(*mark, start, end),
                 PatternSort::Word { language, guard, instead } => {
-                    if pass.is_own_word()
+                    if !pass.is_block_quote
+                        && pass.findings.len() < FINDINGS_MAX
                         && is_word(text, start, end, *guard)
                         && (*language != Some(Language::Zh) || !pass.is_japanese(start, end))
                     {
@@ -251,10 +252,6 @@ impl<'t> ScanPass<'t> {
         };
         pass.begin_line(0);
         pass
-    }
-
-    fn is_own_word(&self) -> bool {
-        !self.is_block_quote && self.findings.len() < FINDINGS_MAX
     }
 
     fn begin_line(&mut self, at: usize) {

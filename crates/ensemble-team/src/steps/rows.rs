@@ -131,9 +131,7 @@ impl StepQueueView {
     pub const fn is_open(&self) -> bool {
         self.open + self.held + self.stuck > 0
     }
-}
 
-impl StepQueueView {
     /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
     pub const fn is_paused(&self) -> bool {
         matches!(self.pauses, PauseScope::Queue) && self.stuck > 0
