@@ -6,17 +6,13 @@ use serde_json::Value;
 
 use super::cases::TestedClient as _;
 use super::program::ClientProgram;
-use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
+use super::{
+    ClientCheck, EmptyQueue, LETTER, PUBLISH, ProtocolRule, SETTLE, StageChecks, accepted,
+    under_lease,
+};
 
-const PUBLISH: ProtocolRule =
-    ("States and moves", "Write the whole file under a unique name in `tmp/`, then rename it.");
-const SETTLE: ProtocolRule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
 const RELEASE: ProtocolRule =
     ("States and moves", "| release | → `front/<id>@p<P>@e<E>@t<T>.yaml` | holder |");
-const LETTER: ProtocolRule = (
-    "States and moves",
-    "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
-);
 
 /// A file may have this many bytes when the disk is "full": less than an envelope's first fields.
 const ROOM_BYTES: u64 = 100;

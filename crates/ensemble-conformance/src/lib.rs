@@ -55,6 +55,18 @@ pub struct ClientCheck {
 /// A rule of PROTOCOL.md that a stage checks: its heading and its words.
 pub type ProtocolRule = (&'static str, &'static str);
 
+const PUBLISH: ProtocolRule =
+    ("States and moves", "Write the whole file under a unique name in `tmp/`, then rename it.");
+const SETTLE: ProtocolRule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
+const BACKWARDS: ProtocolRule = (
+    "States and moves",
+    "**Moving backwards** (release, expire, redrive): hold `gate.lock` shared (`flock -s`).",
+);
+const LETTER: ProtocolRule = (
+    "States and moves",
+    "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
+);
+
 #[derive(Debug)]
 pub struct StageChecks<'a> {
     client: &'a str,

@@ -8,16 +8,10 @@ use serde_json::{Value, json};
 
 use super::cases::TestedClient as _;
 use super::program::ClientProgram;
-use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
+use super::{
+    BACKWARDS, ClientCheck, EmptyQueue, LETTER, ProtocolRule, StageChecks, accepted, under_lease,
+};
 
-const BACKWARDS: ProtocolRule = (
-    "States and moves",
-    "**Moving backwards** (release, expire, redrive): hold `gate.lock` shared (`flock -s`).",
-);
-const LETTER: ProtocolRule = (
-    "States and moves",
-    "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
-);
 const CHOSEN: ProtocolRule = ("States and moves", "Lock `gate.lock` exclusively.");
 const UNLOCKED: ProtocolRule =
     ("States and moves", "It releases with a T at least 2,000 ms ahead.");

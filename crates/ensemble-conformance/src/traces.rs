@@ -17,27 +17,19 @@ use serde_json::json;
 
 use super::cases::TestedClient as _;
 use super::program::ClientProgram;
-use super::{ClientCheck, EmptyQueue, ProtocolRule, StageChecks, accepted, under_lease};
+use super::{
+    BACKWARDS, ClientCheck, EmptyQueue, LETTER, PUBLISH, ProtocolRule, SETTLE, StageChecks,
+    accepted, under_lease,
+};
 
-const PUBLISH: ProtocolRule =
-    ("States and moves", "Write the whole file under a unique name in `tmp/`, then rename it.");
 const RECEIVE: ProtocolRule = (
     "States and moves",
     "Choose the first due message, rename it, then read it under its new name.",
 );
-const SETTLE: ProtocolRule = ("States and moves", "| settle | → `done/<id>.yaml` | holder |");
 const POWER: ProtocolRule = (
     "What survives",
     "With `durability: power`, the default, publish, redrive and settle also survive a power cut: \
      the client syncs the file and its name before it returns.",
-);
-const BACKWARDS: ProtocolRule = (
-    "States and moves",
-    "**Moving backwards** (release, expire, redrive): hold `gate.lock` shared (`flock -s`).",
-);
-const LETTER: ProtocolRule = (
-    "States and moves",
-    "**Dead-letter** while holding `gate.lock` exclusively: check that the file exists, write the reason, rename.",
 );
 const UNLOCKED: ProtocolRule = (
     "States and moves",
