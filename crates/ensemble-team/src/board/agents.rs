@@ -44,11 +44,10 @@ impl Board {
     pub fn check_over(&self, state: &State, name: &Name, now: Timestamp) -> Result<()> {
         match self.lease_until(state, name).filter(|until| *until > now) {
             None => Ok(()),
-            Some(until) => Err(BoardError::NotAllowed {
-                what: format!("take over agent `{name}`"),
-                why: BoardObstacle::LeaseRuns { until },
+            Some(until) => {
+                let what = format!("take over agent `{name}`");
+                Err(BoardError::not_allowed(what, BoardObstacle::LeaseRuns { until }))
             }
-            .into()),
         }
     }
 }
@@ -60,9 +59,8 @@ impl LockedBoard<'_> {
         ReservedName::refuse_agent(&agent.id)?;
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
-            let what = format!("register agent `{}`", agent.id);
             let why = BoardObstacle::Registered { agent: other.clone() };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed(format!("register agent `{}`", agent.id), why));
         }
         let epoch = self.draw_epoch();
         let now = self.now();

@@ -56,7 +56,7 @@ impl LockedBoard<'_> {
     /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
     pub fn plan_claim(&self, id: &Name, agent: &TaskHolder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
-        let refused = |why: BoardObstacle| Err(BoardError::NotAllowed { what: what(), why }.into());
+        let refused = |why: BoardObstacle| Err(BoardError::not_allowed(what(), why));
         self.registered(agent, &what())?;
         let task = self.task(id)?;
         if !task.status.is_claimable() {
@@ -105,12 +105,10 @@ impl LockedBoard<'_> {
         self.reconcile_agent(&plan.agent.by)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
-            let why = BoardObstacle::ChangedSincePlan;
-            return Err(BoardError::NotAllowed { what: what(), why }.into());
+            return Err(BoardError::not_allowed(what(), BoardObstacle::ChangedSincePlan));
         }
         if base_commit.is_none() && !plan.keeps_worktree {
-            let why = BoardObstacle::NoBaseCommit;
-            return Err(BoardError::NotAllowed { what: what(), why }.into());
+            return Err(BoardError::not_allowed(what(), BoardObstacle::NoBaseCommit));
         }
         let before = self.task(&plan.task)?.status;
         let author = self.task(&plan.task)?.assigned_to.clone();

@@ -46,9 +46,8 @@ impl BoardDraft {
         self.check_warnings(&state, board)?;
         let (mut document, current) = board.hold()?;
         if current != self.before {
-            let what = "replace the board by the edited copy".to_owned();
             let why = BoardObstacle::ChangedSinceCopy;
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed("replace the board by the edited copy", why));
         }
         if matches!(document, HeldBoard::File(_)) {
             JournalEntry::recover(&board.path, &current, &board.options)?;

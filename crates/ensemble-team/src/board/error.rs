@@ -33,6 +33,13 @@ pub enum BoardError {
     },
 }
 
+impl BoardError {
+    /// [`BoardError::NotAllowed`] as an error of any area.
+    pub(super) fn not_allowed(what: impl Into<String>, why: BoardObstacle) -> Error {
+        Self::NotAllowed { what: what.into(), why }.into()
+    }
+}
+
 impl AreaError for BoardError {
     fn is_transient(&self) -> bool {
         matches!(self, Self::Changed { .. })

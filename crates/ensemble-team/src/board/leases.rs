@@ -295,9 +295,7 @@ impl LockedBoard<'_> {
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(
-                    BoardError::NotAllowed { what, why: BoardObstacle::LeaseRenewed }.into()
-                );
+                return Err(BoardError::not_allowed(what, BoardObstacle::LeaseRenewed));
             }
             Some(_) => {}
             None => {

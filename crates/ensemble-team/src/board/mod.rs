@@ -194,10 +194,8 @@ impl Board {
     /// Creates an empty board in a project, and `.ensemble/` if needed.
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
-            let what = "create a blackboard".to_owned();
-            return Err(
-                BoardError::NotAllowed { what, why: BoardObstacle::BoardExists { path } }.into()
-            );
+            let why = BoardObstacle::BoardExists { path };
+            return Err(BoardError::not_allowed("create a blackboard", why));
         }
         let modes = ensemble_core::durable::FileModes::default();
         let state = project.join(PLACES[0]);

@@ -51,9 +51,7 @@ pub struct NewHandoff {
 
 impl LockedBoard<'_> {
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
-        let refused = |why: BoardObstacle| {
-            Err(BoardError::NotAllowed { what: "note an anomaly".to_owned(), why }.into())
-        };
+        let refused = |why: BoardObstacle| Err(BoardError::not_allowed("note an anomaly", why));
         if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
             return refused(BoardObstacle::AnomalyType);
         }
@@ -105,7 +103,7 @@ impl LockedBoard<'_> {
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(BoardError::NotAllowed { what, why: BoardObstacle::DiscoveryExists }.into());
+            return Err(BoardError::not_allowed(what, BoardObstacle::DiscoveryExists));
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -152,13 +150,13 @@ impl LockedBoard<'_> {
 
     /// Applies a step to the goal.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
-        let what = || "change the goal".to_owned();
+        let what = "change the goal";
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(BoardError::NotAllowed { what: what(), why: BoardObstacle::NoGoal }.into());
+            return Err(BoardError::not_allowed(what, BoardObstacle::NoGoal));
         };
         let before = current.status.unwrap_or(GoalState::Planning);
         let state = goal::next_goal(before, event).map_err(|goal::GoalRefusal| {
-            BoardError::NotAllowed { what: what(), why: BoardObstacle::GoalState { state: before } }
+            BoardError::not_allowed(what, BoardObstacle::GoalState { state: before })
         })?;
         self.section("goal", json!({}))["status"] = json!(state);
         self.record_step("goal.stepped", json!({ "status": state }));
@@ -168,18 +166,13 @@ impl LockedBoard<'_> {
 
     /// Applies a step to the sprint.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
-        let what = || "change the sprint".to_owned();
+        let what = "change the sprint";
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(
-                BoardError::NotAllowed { what: what(), why: BoardObstacle::NoSprint }.into()
-            );
+            return Err(BoardError::not_allowed(what, BoardObstacle::NoSprint));
         };
         let before = current.status.unwrap_or(SprintState::InProgress);
         let state = goal::next_sprint(before, event).map_err(|goal::GoalRefusal| {
-            BoardError::NotAllowed {
-                what: what(),
-                why: BoardObstacle::SprintState { state: before },
-            }
+            BoardError::not_allowed(what, BoardObstacle::SprintState { state: before })
         })?;
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));
@@ -221,8 +214,7 @@ impl LockedBoard<'_> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         if breaker["status"].as_str() != Some("TRIGGERED") {
-            let why = BoardObstacle::BreakerClosed;
-            return Err(BoardError::NotAllowed { what: "resume".to_owned(), why }.into());
+            return Err(BoardError::not_allowed("resume", BoardObstacle::BreakerClosed));
         }
         let mut seen = breaker["current_trigger"].take();
         if seen.is_object() {

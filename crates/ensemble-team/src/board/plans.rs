@@ -31,9 +31,8 @@ impl LockedBoard<'_> {
         if let Some(goal) = &self.state().goal
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
         {
-            let what = format!("set goal `{}`", new.id);
             let why = BoardObstacle::GoalRuns { goal: goal.id.clone() };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed(format!("set goal `{}`", new.id), why));
         }
         let now = self.now();
         self.set(
@@ -54,9 +53,8 @@ impl LockedBoard<'_> {
         if let Some(sprint) = &self.state().sprint
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
         {
-            let what = format!("start sprint `{}`", new.id);
             let why = BoardObstacle::SprintRuns { sprint: sprint.id.clone() };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed(format!("start sprint `{}`", new.id), why));
         }
         self.keep_sprint();
         let goal = self.state().goal.as_ref().map(|goal| goal.id.clone());
@@ -87,8 +85,8 @@ impl LockedBoard<'_> {
     /// Records the sprint's metrics and a retrospective.
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
-            let what = "note how the sprint went".to_owned();
-            return Err(BoardError::NotAllowed { what, why: BoardObstacle::NoSprint }.into());
+            let why = BoardObstacle::NoSprint;
+            return Err(BoardError::not_allowed("note how the sprint went", why));
         }
         let metrics = metrics(self.state());
         let sprint = self.section("sprint", json!({}));
@@ -105,11 +103,8 @@ impl LockedBoard<'_> {
         let at = self.discovery(id)?;
         if let Some(other) = &self.state().discovered[at].converted_to_task {
             let what = format!("make task `{task}` of discovery `{id}`");
-            return Err(BoardError::NotAllowed {
-                what,
-                why: BoardObstacle::Converted { task: other.clone() },
-            }
-            .into());
+            let why = BoardObstacle::Converted { task: other.clone() };
+            return Err(BoardError::not_allowed(what, why));
         }
         self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
         self.record_step("discovery.converted", json!({ "id": id, "task": task }));

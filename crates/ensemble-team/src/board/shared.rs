@@ -76,9 +76,8 @@ impl Board {
         let is_new = is_missing(&found)
             && files.write_file(BOARD, NEW_BOARD.as_bytes(), "", found.revision)?.is_some();
         if !is_new {
-            let what = "create a blackboard".to_owned();
             let why = super::BoardObstacle::BoardExists { path: board.place() };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed("create a blackboard", why));
         }
         board.pull()?;
         Ok(board)

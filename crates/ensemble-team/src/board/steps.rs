@@ -120,8 +120,8 @@ impl LockedBoard<'_> {
             return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
         let state = agent::next(entry.status, event).map_err(|refused| {
-            let what = format!("change agent `{name}`");
-            BoardError::NotAllowed { what, why: BoardObstacle::AgentState { state: refused.state } }
+            let why = BoardObstacle::AgentState { state: refused.state };
+            BoardError::not_allowed(format!("change agent `{name}`"), why)
         })?;
         if let Some(mut fields) = self.agent_fields(name) {
             fields.set("status", word(state)).set("current_task", json!(current));
@@ -166,7 +166,7 @@ fn refused(what: String, refusal: TaskRefusal) -> Error {
         | TaskRefusal::OtherCommit { .. }
         | TaskRefusal::Exhausted { .. }
         | TaskRefusal::HasFailed { .. } => {
-            BoardError::NotAllowed { what, why: BoardObstacle::Step(refusal) }.into()
+            BoardError::not_allowed(what, BoardObstacle::Step(refusal))
         }
     }
 }

@@ -70,12 +70,8 @@ impl LockedBoard<'_> {
         let same =
             |other: &super::BoardTask| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
         if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
-            let what = format!("add task `{}`", task.id);
-            return Err(BoardError::NotAllowed {
-                what,
-                why: BoardObstacle::TaskExists { task: other.id.clone() },
-            }
-            .into());
+            let why = BoardObstacle::TaskExists { task: other.id.clone() };
+            return Err(BoardError::not_allowed(format!("add task `{}`", task.id), why));
         }
         self.check_reachable(task)?;
         let now = self.now();
@@ -105,10 +101,9 @@ impl LockedBoard<'_> {
             if before.status == TaskStatus::Merged || !before.status.is_terminal() {
                 continue;
             }
-            let what = format!("add task `{}`", task.id);
             let successors = before.superseded_by.clone().unwrap_or_default();
             let why = BoardObstacle::NeverMerged { on, status, successors };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed(format!("add task `{}`", task.id), why));
         }
         Ok(())
     }
@@ -185,7 +180,7 @@ impl LockedBoard<'_> {
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(BoardError::NotAllowed { what, why: BoardObstacle::NoSuccessor }.into());
+            return Err(BoardError::not_allowed(what, BoardObstacle::NoSuccessor));
         }
         for successor in by {
             self.task(successor)?;
@@ -275,7 +270,7 @@ impl LockedBoard<'_> {
         if task.status != TaskStatus::Approved {
             let what = format!("note that task `{id}` cannot be merged");
             let why = BoardObstacle::Status { status: task.status };
-            return Err(BoardError::NotAllowed { what, why }.into());
+            return Err(BoardError::not_allowed(what, why));
         }
         if task.merge_error.as_deref() == Some(reason) {
             return Ok(());

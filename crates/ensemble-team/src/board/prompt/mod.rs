@@ -322,8 +322,7 @@ fn task<'a>(state: &'a State, id: &Name) -> Result<&'a BoardTask> {
 }
 
 fn not_held(id: &Name, role: &str, why: BoardObstacle) -> Error {
-    let what = format!("build the {role}'s prompt for task `{id}`");
-    BoardError::NotAllowed { what, why }.into()
+    BoardError::not_allowed(format!("build the {role}'s prompt for task `{id}`"), why)
 }
 
 /// History events that record a coder's claim.
