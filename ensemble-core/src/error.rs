@@ -293,6 +293,14 @@ pub fn allow_misplaced<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// The value; `None` if the message is gone.
+pub fn allow_gone<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(Error::NoMessage { .. }) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// The value that was read; `None` if a message is gone or cannot be read.
 pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {

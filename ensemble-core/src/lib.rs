@@ -236,7 +236,9 @@ pub use driver::{DeliveryId, Ended, Notice};
 pub use durable::Durability;
 pub use env::{Counts, Lease};
 #[cfg(feature = "internals")]
-pub use error::{AreaError, allow_misplaced, allow_missing, allow_unreadable, printable};
+pub use error::{
+    AreaError, allow_gone, allow_misplaced, allow_missing, allow_unreadable, printable,
+};
 pub use error::{Error, Result};
 pub use message::{Envelope, MessageId, Name, NameError, Timestamp};
 pub use pane::Key;

@@ -13,7 +13,7 @@ use ensemble_core::message::MessageId;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{AskedRequest, RequestEntry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_gone};
 use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent};
 use ensemble_team::roster::{Member, MemberState};
@@ -103,18 +103,12 @@ fn settle_questions(
     let queued = waiting.iter().filter(is_queued).map(|found| &found.id);
     for id in queued.filter(|id| is_question(id)) {
         let reason = format!("{} has gone", asked.to);
-        match store.broker().set_aside(&asked.to, id, &reason) {
-            Ok(()) | Err(Error::NoMessage { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        allow_gone(store.broker().set_aside(&asked.to, id, &reason))?;
     }
     // The request keeps what was asked, so that the message has nothing more to say.
     let dead = store.broker().dead_letters(&asked.to)?;
     for letter in dead.iter().filter(|letter| is_question(&letter.id)) {
-        match store.broker().drop_dead(&asked.to, &letter.id) {
-            Ok(()) | Err(Error::NoMessage { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        allow_gone(store.broker().drop_dead(&asked.to, &letter.id))?;
     }
     Ok(())
 }

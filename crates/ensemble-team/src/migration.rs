@@ -20,7 +20,7 @@ use ensemble_core::mail::MIGRATING;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::{DeadLetter, Found, State};
 use ensemble_core::transfer::{carry_attachment, concerns_message};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_gone};
 
 /// Begins the reason of a message that the other queue refused.
 const NOT_MOVED: &str = "not moved: ";
@@ -67,11 +67,8 @@ pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<MigrationReport> {
                 moved.held += 1;
                 continue;
             };
-            match from.set_aside(&mailbox, &id, &format!("{MIGRATING}{not_before}")) {
-                // A consumer received it since the listing.
-                Ok(()) | Err(Error::NoMessage { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            // A consumer may have received it since the listing.
+            allow_gone(from.set_aside(&mailbox, &id, &format!("{MIGRATING}{not_before}")))?;
         }
         for letter in from.dead_letters(&mailbox)? {
             move_letter(from, to, &letter, &mut moved)?;

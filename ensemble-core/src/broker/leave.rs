@@ -9,10 +9,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::Broker;
-use crate::error::allow_unreadable;
+use crate::Result;
+use crate::error::{allow_gone, allow_unreadable};
 use crate::message::{Digest, Envelope, MessageId, MessagePurpose, Name, yaml};
 use crate::spool::State;
-use crate::{Error, Result};
 
 /// The type of the notice to a sender that its message was not read.
 pub const RETURNED_TYPE: &str = "mail.returned";
@@ -70,11 +70,9 @@ pub(super) fn hand_back<B: Broker + ?Sized>(
             if unread == UnreadMail::Return && tell_sender(queue, agent, (mailbox, &id), reason)? {
                 done.returned += 1;
             }
-            match queue.set_aside(mailbox, &id, reason) {
-                Ok(()) => done.dead += 1,
-                // Another consumer has received it.
-                Err(Error::NoMessage { .. }) => {}
-                Err(error) => return Err(error),
+            // If it is gone, another consumer has received it.
+            if allow_gone(queue.set_aside(mailbox, &id, reason))?.is_some() {
+                done.dead += 1;
             }
         }
         if done.dead == before {

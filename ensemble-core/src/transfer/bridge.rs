@@ -20,6 +20,7 @@ use std::time::Duration;
 use super::{carry_attachment, concerns_message};
 use crate::broker::{Broker, returned};
 use crate::env::Lease;
+use crate::error::allow_gone;
 use crate::message::{Envelope, MessagePurpose, Name};
 use crate::requests::UndecidedRequest;
 use crate::{Error, Result};
@@ -96,15 +97,11 @@ impl<'a> Bridge<'a> {
                 continue;
             }
             // Held by a run that was interrupted, or that met a full mailbox.
-            match self.source.peek(mailbox, &observed.lease.id) {
-                Ok(envelope) => {
-                    let handed = self.hand_over(&observed.lease, &envelope, &mut carried)?;
-                    if carried.is_over(handed) {
-                        return Ok(carried);
-                    }
+            if let Some(envelope) = allow_gone(self.source.peek(mailbox, &observed.lease.id))? {
+                let handed = self.hand_over(&observed.lease, &envelope, &mut carried)?;
+                if carried.is_over(handed) {
+                    return Ok(carried);
                 }
-                Err(Error::NoMessage { .. }) => {}
-                Err(error) => return Err(error),
             }
         }
         while let Some(delivery) = self.source.receive(mailbox, &self.holder)? {

@@ -7,6 +7,7 @@ use super::{
     finish_escalation, json, note_failure, read_ack, types,
 };
 use crate::driver::Notice;
+use crate::error::allow_gone;
 use crate::mail;
 
 /// The reasons of an escalation that speak of the worker and not of the one task.
@@ -366,10 +367,8 @@ impl<'a> MailboxLadders<'a> {
     fn envelope(&self, world: &DeliveryContext<'_>, file: &LadderFile) -> Result<Option<Envelope>> {
         let ids = [Some(&file.message), file.replaced.as_ref()];
         for id in ids.into_iter().flatten() {
-            match world.queue().peek(&self.mailbox, id) {
-                Ok(envelope) => return Ok(Some(envelope)),
-                Err(Error::NoMessage { .. }) => {}
-                Err(error) => return Err(error),
+            if let Some(envelope) = allow_gone(world.queue().peek(&self.mailbox, id))? {
+                return Ok(Some(envelope));
             }
         }
         Ok(None)
