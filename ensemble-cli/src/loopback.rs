@@ -3,8 +3,10 @@
 mod connections;
 
 use std::io::Read as _;
+use std::net::Ipv4Addr;
 
 use ensemble_app::failure::{Failure, Outcome};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use connections::{HttpAnswer, HttpConnection, HttpQuestion, http_answer, serve};
@@ -16,6 +18,15 @@ pub(crate) fn runtime() -> Outcome<Runtime> {
         .enable_all()
         .build()
         .map_err(|error| Failure::refused(format!("cannot start the server: {error}")))
+}
+
+/// A runtime, and what listens on this port in it; 0 takes a free one.
+pub(crate) fn listen(port: u16) -> Outcome<(Runtime, TcpListener)> {
+    let (runtime, address) = (runtime()?, (Ipv4Addr::LOCALHOST, port));
+    let bound = runtime.block_on(TcpListener::bind(address)).map_err(|error| {
+        Failure::refused(format!("cannot listen on {}:{port}: {error}", Ipv4Addr::LOCALHOST))
+    });
+    Ok((runtime, bound?))
 }
 
 /// A new secret.

@@ -301,13 +301,9 @@ fn look_after(board: &Board, state: &State) {
 fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<Option<Name>> {
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {
-        let is_planner =
-            |agent: &ensemble_team::board::BoardAgent| agent.role.as_deref() == Some("planner");
-        state
-            .agents
-            .iter()
-            .filter(move |(_, agent)| is_planner(agent))
-            .map(|(name, _)| name.clone())
+        let planners =
+            state.agents.iter().filter(|(_, agent)| agent.role.as_deref() == Some("planner"));
+        planners.map(|(name, _)| name.clone())
     });
     let configured = project.config.alarms.to.clone().into_iter();
     let mut wanted = configured.chain(planners).chain(Name::new(USUAL_RECIPIENT));

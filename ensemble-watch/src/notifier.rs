@@ -236,13 +236,8 @@ impl MailNotifier {
             return;
         };
         let text = target.profile.program().nudge_text(&target.entry.mailbox, held, false);
-        self.pane_workers.send(PaneTask {
-            entry: target.entry.clone(),
-            profile: Arc::clone(&target.profile),
-            attempt: UNASKED,
-            text: Some(text),
-            kind: PaneTaskKind::Type(NudgeOccasion::Probe),
-        });
+        let kind = PaneTaskKind::Type(NudgeOccasion::Probe);
+        self.pane_workers.send(target.pane_task(UNASKED, Some(text), kind));
     }
 
     /// A ladder wants a line for the agents of its mailbox. The line that has announced a task already
@@ -278,13 +273,8 @@ impl MailNotifier {
     pub(crate) fn interrupt(&mut self, mailbox: &Name) {
         for target in self.targets.values().filter(|t| t.entry.mailbox == *mailbox) {
             let waiting = target.known.len().max(1);
-            self.pane_workers.send(PaneTask {
-                entry: target.entry.clone(),
-                profile: Arc::clone(&target.profile),
-                attempt: UNASKED,
-                text: Some(target.profile.program().nudge_text(mailbox, waiting, false)),
-                kind: PaneTaskKind::Interrupt,
-            });
+            let text = target.profile.program().nudge_text(mailbox, waiting, false);
+            self.pane_workers.send(target.pane_task(UNASKED, Some(text), PaneTaskKind::Interrupt));
         }
     }
 
@@ -390,13 +380,13 @@ impl NotifyTarget {
     /// The task that shows the agent's mail beside its pane, if its multiplexer shows another count or none.
     fn mail_to_show(&mut self, now: Monotonic) -> Option<PaneTask> {
         let mail = self.sidebar.mail_to_show(now, self.known.len() as u64);
-        Some(PaneTask {
-            kind: PaneTaskKind::ShowMail(mail.filter(|_| self.entry.binding.is_hosted())?),
-            entry: self.entry.clone(),
-            profile: Arc::clone(&self.profile),
-            attempt: UNASKED,
-            text: None,
-        })
+        let mail = mail.filter(|_| self.entry.binding.is_hosted())?;
+        Some(self.pane_task(UNASKED, None, PaneTaskKind::ShowMail(mail)))
+    }
+
+    fn pane_task(&self, attempt: u64, text: Option<NudgeText>, kind: PaneTaskKind) -> PaneTask {
+        let (entry, profile) = (self.entry.clone(), Arc::clone(&self.profile));
+        PaneTask { entry, profile, attempt, text, kind }
     }
 
     /// The way by which lines are typed.
@@ -436,13 +426,6 @@ fn perform(
     mail: &dyn MailSource,
     recorder: &dyn Recorder,
 ) {
-    let pane_task = |target: &NotifyTarget, attempt, text, kind| PaneTask {
-        entry: target.entry.clone(),
-        profile: Arc::clone(&target.profile),
-        attempt,
-        text,
-        kind,
-    };
     let Some(effect) = effect else { return };
     match effect {
         Effect::Nudge { attempt, waiting, occasion } => {
@@ -452,7 +435,7 @@ fn perform(
             target.typed = Some((attempt, text.clone()));
             target.announced.clone_from(&target.known);
             let kind = PaneTaskKind::Type(occasion);
-            pane_workers.send(pane_task(target, attempt, Some(text), kind));
+            pane_workers.send(target.pane_task(attempt, Some(text), kind));
             // Beyond these, the line itself says that there is more.
             target.covered = if more {
                 mail.due_ids_for(&target.entry.mailbox, &target.entry.agent, COVERED_MAX).unwrap_or_default()
@@ -464,10 +447,10 @@ fn perform(
             let Some((_, text)) = target.typed.clone().filter(|(number, _)| *number == typed) else { return };
             // A later submit asks for the same line.
             target.typed = Some((typed, text.clone()));
-            pane_workers.send(pane_task(target, attempt, Some(text), PaneTaskKind::Submit));
+            pane_workers.send(target.pane_task(attempt, Some(text), PaneTaskKind::Submit));
         }
         Effect::Withdraw { attempt } => {
-            pane_workers.send(pane_task(target, attempt, None, PaneTaskKind::Withdraw));
+            pane_workers.send(target.pane_task(attempt, None, PaneTaskKind::Withdraw));
         }
         Effect::Record(NudgeRecord::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id,

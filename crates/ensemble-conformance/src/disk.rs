@@ -59,8 +59,8 @@ fn publish(client: &str) -> Result<(), String> {
     accepted(program.call(&call)).map(drop)
 }
 
-/// A message that is held when the disk fills up.
-fn held(client: &str) -> Result<(EmptyQueue, ClientProgram, Value), String> {
+/// A queue with one message, which the client holds.
+pub(super) fn held(client: &str) -> Result<(EmptyQueue, ClientProgram, Value), String> {
     let bed = EmptyQueue::new()?;
     let mut program = ClientProgram::start(client, &bed.queue())?;
     accepted(program.call(&bed.send("x\n")?))?;

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::cases::TestedClient as _;
+use super::disk::held;
 use super::program::ClientProgram;
 use super::{
     BACKWARDS, ClientCheck, EmptyQueue, LETTER, ProtocolRule, StageChecks, accepted, under_lease,
@@ -105,10 +106,7 @@ fn states(bed: &EmptyQueue) -> Vec<Vec<String>> {
 }
 
 fn delayed(client: &str) -> Result<(), String> {
-    let bed = EmptyQueue::new()?;
-    let mut program = ClientProgram::start(client, &bed.queue())?;
-    accepted(program.call(&bed.send("x\n")?))?;
-    let received = accepted(program.call(&bed.receive()))?;
+    let (bed, mut program, received) = held(client)?;
     let mut call = under_lease("release", &received);
     call["delay_ms"] = 0.into();
     let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();

@@ -3,16 +3,11 @@
 //! A message is written again when more of it is known, under its `id`; the last one counts. The program counts cached
 //! tokens as input, and what it has thought apart from its output.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 
+use super::reader::ReadMessages;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
-
-/// The messages that were read, and where they are among the entries.
-#[derive(Clone, Debug, Default)]
-pub(super) struct GeminiMessages(HashMap<String, usize>);
 
 #[derive(Deserialize)]
 struct GeminiLine {
@@ -46,7 +41,7 @@ impl From<GeminiTokens> for Tokens {
     }
 }
 
-pub(super) fn read(line: &[u8], seen: &mut GeminiMessages, entries: &mut Vec<UsageEntry>) {
+pub(super) fn read(line: &[u8], seen: &mut ReadMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(GeminiLine { id: Some(id), timestamp: Some(at), r#type, model, tokens }) =
         read_foreign_json(line)
     else {
@@ -58,11 +53,5 @@ pub(super) fn read(line: &[u8], seen: &mut GeminiMessages, entries: &mut Vec<Usa
         _ => UsageEvent::Progress,
     };
     let entry = UsageEntry { at, what };
-    match seen.0.get(&id) {
-        Some(known) => entries[*known] = entry,
-        None => {
-            seen.0.insert(id, entries.len());
-            entries.push(entry);
-        }
-    }
+    seen.put(id, entry, entries);
 }

@@ -2,16 +2,11 @@
 //!
 //! A message is one line, under its `id`; the last one counts. OpenCode counts cached tokens and reasoning apart.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 
+use super::reader::ReadMessages;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
-
-/// The messages that were read, and where they are among the entries.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OpencodeMessages(HashMap<String, usize>);
 
 #[derive(Deserialize)]
 struct OpencodeLine {
@@ -34,7 +29,7 @@ struct OpencodeLine {
     cost: Option<f64>,
 }
 
-pub(super) fn read(line: &[u8], seen: &mut OpencodeMessages, entries: &mut Vec<UsageEntry>) {
+pub(super) fn read(line: &[u8], seen: &mut ReadMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(line) = read_foreign_json::<OpencodeLine>(line) else { return };
     if line.turn {
         entries.push(UsageEntry { at: line.at, what: UsageEvent::Turn });
@@ -54,11 +49,5 @@ pub(super) fn read(line: &[u8], seen: &mut OpencodeMessages, entries: &mut Vec<U
         at: line.at,
         what: UsageEvent::Request { model: line.model, tokens, cost_usd },
     };
-    match seen.0.get(&id) {
-        Some(known) => entries[*known] = entry,
-        None => {
-            seen.0.insert(id, entries.len());
-            entries.push(entry);
-        }
-    }
+    seen.put(id, entry, entries);
 }

@@ -1,6 +1,6 @@
 //! The records of one agent, read as they grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::lines::{FilePosition, ReadingLimit, UnreadReason, read_new};
@@ -45,8 +45,25 @@ struct ReadRecords {
     entries: Vec<UsageEntry>,
     claude: claude::ClaudeRequests,
     codex: BTreeMap<PathBuf, codex::CodexSession>,
-    gemini: gemini::GeminiMessages,
-    opencode: opencode::OpencodeMessages,
+    gemini: ReadMessages,
+    opencode: ReadMessages,
+}
+
+/// The messages that were read, and where they are among the entries.
+#[derive(Debug, Default)]
+pub(super) struct ReadMessages(HashMap<String, usize>);
+
+impl ReadMessages {
+    /// Adds the entry of a message, or replaces the earlier one.
+    pub(super) fn put(&mut self, id: String, entry: UsageEntry, entries: &mut Vec<UsageEntry>) {
+        match self.0.get(&id) {
+            Some(known) => entries[*known] = entry,
+            None => {
+                self.0.insert(id, entries.len());
+                entries.push(entry);
+            }
+        }
+    }
 }
 
 impl UsageRecords {

@@ -4,7 +4,6 @@
 //! machine. So is a request that came under another host's name (DNS rebinding).
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use hyper::{StatusCode, header};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use super::{McpServer, ToolContext};
 use crate::context::Context;
@@ -39,11 +37,7 @@ pub(crate) fn serve(
     token_file: Option<&Path>,
 ) -> Outcome {
     let token = token(token_file)?;
-    let runtime = loopback::runtime()?;
-    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    let listener = runtime
-        .block_on(TcpListener::bind(address))
-        .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
+    let (runtime, listener) = loopback::listen(port)?;
     let address = listener.local_addr()?;
     let url = format!("http://{address}{PATH}");
     match (context.out.is_json(), token_file) {

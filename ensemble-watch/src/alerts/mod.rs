@@ -189,34 +189,18 @@ impl AlertWorker {
     }
 
     fn check_needs(&mut self) {
-        let (overview, is_whole) = match self.overview_of_servers() {
-            ServerOverview::None => {
-                let source = OverviewSource::Here(&self.spool);
-                (
-                    self.reader.refresh_overview(
-                        &ProjectChanges::Anywhere,
-                        source,
-                        StateSource::Watcher,
-                    ),
-                    true,
-                )
-            }
+        let servers = self.overview_of_servers();
+        let mut here = |source: OverviewSource<'_>| {
+            self.reader.refresh_overview(&ProjectChanges::Anywhere, source, StateSource::Watcher)
+        };
+        let (overview, is_whole) = match servers {
+            ServerOverview::None => (here(OverviewSource::Here(&self.spool)), true),
             ServerOverview::Seen(overview) => {
                 let is_whole = overview.away.is_none();
                 (*overview, is_whole)
             }
             // The panes are here also while the servers are away.
-            ServerOverview::Away(away) => {
-                let source = OverviewSource::Away(&away);
-                (
-                    self.reader.refresh_overview(
-                        &ProjectChanges::Anywhere,
-                        source,
-                        StateSource::Watcher,
-                    ),
-                    false,
-                )
-            }
+            ServerOverview::Away(away) => (here(OverviewSource::Away(&away)), false),
         };
         let work = is_whole.then(|| overview.is_at_work());
         self.schedule.update_needs(self.moment(), &overview.needs, work);

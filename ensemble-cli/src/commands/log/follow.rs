@@ -7,17 +7,15 @@
 //!
 //! The address has a secret, and only the loopback interface listens. The page loads nothing else.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_core::message::Digest;
 use ensemble_core::watch::Waiter;
 use ensemble_history::session::page;
 use hyper::{Method, StatusCode, header};
 use serde_json::json;
-use tokio::net::TcpListener;
 
 use super::report::{present, story};
 use crate::context::Context;
@@ -42,11 +40,7 @@ struct PageSite {
 /// Serves the page until the process is ended.
 pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Outcome {
     let secret = fresh_token()?;
-    let runtime = loopback::runtime()?;
-    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-    let listener = runtime
-        .block_on(TcpListener::bind(address))
-        .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
+    let (runtime, listener) = loopback::listen(port)?;
     let url = format!("http://{}/?token={secret}", listener.local_addr()?);
     let shared: SharedPage = Arc::new(Mutex::new((1, build(context, session.clone(), 1)?)));
     let said = format!("{url}\nopen it in a browser; Ctrl-C ends it");
