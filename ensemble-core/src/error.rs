@@ -301,6 +301,14 @@ pub fn allow_gone<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
+/// The value; `None` if there is no such mailbox.
+pub fn allow_no_mailbox<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(Error::NoMailbox { .. }) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// The value that was read; `None` if a message is gone or cannot be read.
 pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {

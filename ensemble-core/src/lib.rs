@@ -237,7 +237,8 @@ pub use durable::Durability;
 pub use env::{Counts, Lease};
 #[cfg(feature = "internals")]
 pub use error::{
-    AreaError, allow_gone, allow_misplaced, allow_missing, allow_unreadable, printable,
+    AreaError, allow_gone, allow_misplaced, allow_missing, allow_no_mailbox, allow_unreadable,
+    printable,
 };
 pub use error::{Error, Result};
 pub use message::{Envelope, MessageId, Name, NameError, Timestamp};

@@ -19,7 +19,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_no_mailbox};
 use ensemble_project::mail_starts::{count_start, is_absent, last_start, starts_left};
 use ensemble_project::status::ACTOR;
 use ensemble_project::team::PaneOpener;
@@ -91,10 +91,8 @@ impl MailStarts {
         recorder: &Arc<dyn Recorder>,
     ) -> Result<()> {
         let mailbox = agent.mailbox.as_ref().unwrap_or(name);
-        let waiting = match mail.due_ids_for(mailbox, name, LOOKED_AT_MAX) {
-            Err(Error::NoMailbox { .. }) => return Ok(()),
-            waiting => waiting?,
-        };
+        let waiting = allow_no_mailbox(mail.due_ids_for(mailbox, name, LOOKED_AT_MAX))?;
+        let Some(waiting) = waiting else { return Ok(()) };
         // On servers, only its reader opens a message.
         let needs_reader = |id: &MessageId| {
             spool

@@ -13,7 +13,7 @@ use ensemble_core::message::MessageId;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{AskedRequest, RequestEntry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
-use ensemble_core::{Error, Result, allow_gone};
+use ensemble_core::{Result, allow_gone, allow_no_mailbox};
 use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent};
 use ensemble_team::roster::{Member, MemberState};
@@ -94,10 +94,8 @@ fn settle_questions(
             questions.push(format!("{}.", other.request_id));
         }
     }
-    let waiting = match store.broker().unfinished(&asked.to, QUESTIONS_MAX) {
-        Err(Error::NoMailbox { .. }) => return Ok(()),
-        other => other?,
-    };
+    let waiting = store.broker().unfinished(&asked.to, QUESTIONS_MAX);
+    let Some(waiting) = allow_no_mailbox(waiting)? else { return Ok(()) };
     let is_question = |id: &MessageId| questions.iter().any(|stem| id.as_str().starts_with(stem));
     let is_queued = |found: &&Found| matches!(found.state, State::Queued { .. });
     let queued = waiting.iter().filter(is_queued).map(|found| &found.id);
@@ -165,11 +163,8 @@ fn outsider_departs(
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
     return_work(project, agent, &asked.from);
-    let returned =
-        match store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason) {
-            Err(Error::NoMailbox { .. }) => None,
-            other => Some(other?),
-        };
+    let returned = store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason);
+    let returned = allow_no_mailbox(returned)?;
     recorder.record(
         types::WORKER_RELEASE,
         asked.from.as_str(),

@@ -113,8 +113,5 @@ fn move_letter(
         }
         Err(error) => return Err(error),
     }
-    match from.drop_dead(mailbox, id) {
-        Ok(()) | Err(Error::NoMessage { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
+    allow_gone(from.drop_dead(mailbox, id)).map(drop)
 }

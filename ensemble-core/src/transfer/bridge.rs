@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::{carry_attachment, concerns_message};
 use crate::broker::{Broker, returned};
 use crate::env::Lease;
-use crate::error::allow_gone;
+use crate::error::{allow_gone, allow_no_mailbox};
 use crate::message::{Envelope, MessagePurpose, Name};
 use crate::requests::UndecidedRequest;
 use crate::{Error, Result};
@@ -116,11 +116,7 @@ impl<'a> Bridge<'a> {
     /// Whether the target has the mailbox. Fails before anything is received if the target cannot
     /// be reached.
     fn target_has(&self, mailbox: &Name) -> Result<bool> {
-        match self.target.settings(mailbox) {
-            Ok(_) => Ok(true),
-            Err(Error::NoMailbox { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(allow_no_mailbox(self.target.settings(mailbox))?.is_some())
     }
 
     fn hand_over(

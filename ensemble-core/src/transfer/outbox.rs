@@ -19,6 +19,7 @@ use super::bridge::{Bridge, BridgeReport, UnknownMailbox};
 use super::carry_attachment;
 use crate::broker::Broker;
 use crate::env::PublishOutcome;
+use crate::error::allow_no_mailbox;
 use crate::message::{Envelope, Name};
 use crate::spool::{Settings, Spool, SpoolOptions};
 use crate::{Error, Result};
@@ -140,11 +141,8 @@ impl Outbox {
 
     /// Number of messages that wait here for a mailbox.
     fn waiting_for(&self, mailbox: &Name) -> Result<u64> {
-        match self.spool.counts(mailbox) {
-            Ok(counts) => Ok(counts.queued + counts.acked),
-            Err(Error::NoMailbox { .. }) => Ok(0),
-            Err(error) => Err(error),
-        }
+        let counts = allow_no_mailbox(self.spool.counts(mailbox))?;
+        Ok(counts.map_or(0, |counts| counts.queued + counts.acked))
     }
 
     /// Number of messages that could not be sent and are dead letters here, where that can be read.

@@ -9,12 +9,12 @@
 
 use std::time::Duration;
 
-use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::requests::{RequestEntry, SenderEvidence};
 use ensemble_core::spool::{Found, Settings, State};
+use ensemble_core::{Error, allow_no_mailbox};
 
 use crate::App;
 use crate::failure::Outcome;
@@ -53,10 +53,8 @@ pub fn list_unfinished(
 ) -> Outcome<Vec<Found>> {
     let mut found = queue.unfinished(reader, limit)?;
     if let Some(earlier) = app.project()?.earlier_mailbox(reader) {
-        match queue.unfinished(&earlier, limit) {
-            Err(Error::NoMailbox { .. }) => {}
-            more => found.extend(more?),
-        }
+        let more = allow_no_mailbox(queue.unfinished(&earlier, limit))?;
+        found.extend(more.unwrap_or_default());
     }
     Ok(found)
 }

@@ -25,7 +25,7 @@ use ensemble_core::env::Clock;
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::Spool;
-use ensemble_core::{Error, Result, allow_missing};
+use ensemble_core::{Error, Result, allow_missing, allow_no_mailbox};
 use ensemble_reports::contract::{self, EscalationReport, Instruction, Reading, Summary};
 
 /// The mailbox of the Conductor, and the type of a summary in it.
@@ -106,11 +106,8 @@ impl Conductor<'_> {
     /// stays there.
     fn mailed_summary(&self, batch: &TaskBatch) -> Result<Option<Summary>> {
         let (mailbox, kind) = (Name::new(CONDUCTOR)?, Name::new(SUMMARY_TYPE)?);
-        let unread = match self.queue.unfinished(&mailbox, UNREAD_MAX) {
-            Err(Error::NoMailbox { .. }) => return Ok(None),
-            unread => unread?,
-        };
-        for found in unread {
+        let unread = allow_no_mailbox(self.queue.unfinished(&mailbox, UNREAD_MAX))?;
+        for found in unread.unwrap_or_default() {
             let envelope = match self.queue.peek(&mailbox, &found.id) {
                 Ok(envelope) if envelope.kind == kind => envelope,
                 Err(error @ Error::Server { .. }) => return Err(error),

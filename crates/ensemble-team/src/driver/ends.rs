@@ -36,7 +36,7 @@ use ensemble_core::message::fields::{agent_among, agent_of_text};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
 use ensemble_core::proto::calendar::Calendar;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_core::{Error, Result, allow_missing};
+use ensemble_core::{Error, Result, allow_missing, allow_no_mailbox};
 use ensemble_reports::contract::{Status, TaskReport};
 
 /// How long the lock of a shard is waited for.
@@ -305,10 +305,7 @@ fn open_messages(
     ended: &TaskEndRecord,
 ) -> Result<Vec<MessageId>> {
     let Some(author) = author else { return Ok(Vec::new()) };
-    let found = match spool.unfinished(author, SEARCH_MAX) {
-        Err(Error::NoMailbox { .. }) => return Ok(Vec::new()),
-        other => other?,
-    };
+    let found = allow_no_mailbox(spool.unfinished(author, SEARCH_MAX))?.unwrap_or_default();
     let is_open = |id: &MessageId| {
         !ended.messages.iter().any(|known| known == id.as_str())
             && spool.peek(author, id).is_ok_and(|it| it.handed_over_task() == Some(task))

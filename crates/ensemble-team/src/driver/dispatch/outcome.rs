@@ -2,7 +2,7 @@
 
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::{Error, Result, spool};
+use ensemble_core::{Error, Result, allow_no_mailbox, spool};
 use ensemble_reports::contract::Status;
 
 use super::{
@@ -33,11 +33,7 @@ impl DispatchRun<'_> {
         let mailbox = self.hands.mailbox_of(&hand.worker)?;
         let id = task_message(&batch.id, task, hand.attempt);
         let lost = |reason: String| Ok(Some(Event::Lost { reason }));
-        let state = match self.queue.state(&mailbox, &id) {
-            Err(Error::NoMailbox { .. }) => None,
-            state => state?,
-        };
-        match state {
+        match allow_no_mailbox(self.queue.state(&mailbox, &id))?.flatten() {
             Some(spool::State::Dead) => {
                 let letters = self.queue.dead_letters(&mailbox)?;
                 let letter = letters.into_iter().find(|letter| letter.id == id);

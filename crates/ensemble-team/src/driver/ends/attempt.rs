@@ -15,15 +15,13 @@ use super::{SEARCH_MAX, TaskEnds};
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Found, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Result, allow_no_mailbox};
 
 impl TaskEnds {
     /// The number of the attempt, by the table of this page.
     pub fn attempt(&self, queue: &dyn Broker, task: &str, author: &Name) -> Result<Option<u32>> {
-        let found = match queue.unfinished(author, SEARCH_MAX) {
-            Err(Error::NoMailbox { .. }) => return Ok(None),
-            other => other?,
-        };
+        let found = allow_no_mailbox(queue.unfinished(author, SEARCH_MAX))?;
+        let Some(found) = found else { return Ok(None) };
         let of_task = |id: &MessageId| {
             let envelope = queue.peek(author, id).ok()?;
             (envelope.handed_over_task() == Some(task)).then_some(envelope)
