@@ -125,7 +125,9 @@ impl PaneWorker {
                     // Lines that were typed are still submitted.
                     Err(RecvTimeoutError::Disconnected) if typed.is_empty() => return,
                     Err(RecvTimeoutError::Disconnected) => {
-                        next_enter.into_iter().for_each(sleep_until);
+                        if let Some(at) = next_enter {
+                            thread::sleep(at.saturating_duration_since(Instant::now()));
+                        }
                         None
                     }
                 },
@@ -267,10 +269,6 @@ fn report_state(entry: &PaneEntry, observation: &PaneObservation) {
     {
         tracing::debug!(%error, "cannot report a state beside a pane");
     }
-}
-
-fn sleep_until(at: Instant) {
-    thread::sleep(at.saturating_duration_since(Instant::now()));
 }
 
 /// The first half of a nudge.

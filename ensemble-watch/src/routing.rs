@@ -263,7 +263,8 @@ pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> 
 pub(crate) fn acknowledge(content: &[u8], task: &str, queue: &dyn Broker) -> Result<Option<Lease>> {
     let all = queue.mailboxes()?;
     let mailboxes = ack_signer(content, &all).cloned().map_or(all, |agent| vec![agent]);
-    let has_it = match the_only_one(&mailboxes, queue, &is_exactly(task)) {
+    let is_exactly = |envelope: &Envelope| envelope.task_id.as_deref() == Some(task);
+    let has_it = match the_only_one(&mailboxes, queue, &is_exactly) {
         Ok(None) | Err(_) => the_only_one(&mailboxes, queue, &|envelope| is_meant(task, envelope))?,
         Ok(found) => found,
     };
@@ -317,10 +318,6 @@ fn find_work(
         }
     }
     Ok(held)
-}
-
-fn is_exactly(task: &str) -> impl Fn(&Envelope) -> bool + '_ {
-    move |envelope| envelope.task_id.as_deref() == Some(task)
 }
 
 /// Whether the name of an `ack/` file means the work of a message: by the message's id, or by its task with the agent,

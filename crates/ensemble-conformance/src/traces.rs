@@ -241,13 +241,10 @@ fn is_reason(event: &Event) -> bool {
 
 /// The first rename into a state, whose position is returned.
 fn moved(call: &[Event], state: &str) -> Result<usize, String> {
-    moved_to(call, state)
+    call.iter()
+        .position(|event| matches!(event, Event::Move { to, .. } if is_in(to, state)))
         .filter(|at| call[*at..].contains(&Event::Answer))
         .ok_or_else(|| format!("no rename into {state}/ before the answer"))
-}
-
-fn moved_to(call: &[Event], state: &str) -> Option<usize> {
-    call.iter().position(|event| matches!(event, Event::Move { to, .. } if is_in(to, state)))
 }
 
 fn is_in(path: &Path, state: &str) -> bool {

@@ -246,7 +246,10 @@ impl ViewState {
                 let text = std::mem::take(&mut self.filter);
                 self.mode = ViewMode::Input { purpose: InputPurpose::Filter, text };
             }
-            (KeyCode::Char('p'), _) => self.pause_or_resume(overview),
+            (KeyCode::Char('p'), _) => {
+                let is_paused = overview.needs.iter().any(|need| need.need == Kind::Paused);
+                self.ask(vec![if is_paused { "resume" } else { "pause" }.to_owned()]);
+            }
             (KeyCode::Char('?' | 'h'), _) => {
                 let lines = KEYS.iter().map(|line| (*line).to_owned()).collect();
                 self.mode = ViewMode::Story { title: "keys".to_owned(), lines, scroll: 0 };
@@ -353,11 +356,6 @@ impl ViewState {
         let how = if is_yes { "--approve" } else { "--reject" };
         let arguments = ["request", "answer", id.as_str(), how, "--as", to.as_str()];
         self.ask(arguments.map(str::to_owned).to_vec());
-    }
-
-    fn pause_or_resume(&mut self, overview: &Overview) {
-        let is_paused = overview.needs.iter().any(|need| need.need == Kind::Paused);
-        self.ask(vec![if is_paused { "resume" } else { "pause" }.to_owned()]);
     }
 
     fn ask(&mut self, arguments: Vec<String>) {

@@ -133,7 +133,9 @@ impl Roster {
         name: &Name,
         change: impl FnOnce(Option<Member>) -> Result<Option<Member>>,
     ) -> Result<Option<Member>> {
-        let path = self.make()?.path().join(format!("{name}{FILE_END}"));
+        let state = Dir::open(&self.state)?;
+        let dir = state.ensure_child(ROSTER_DIRECTORY, FileModes::default())?;
+        let path = dir.path().join(format!("{name}{FILE_END}"));
         let options = DocumentOptions { bytes_max: MEMBER_BYTES_MAX, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read()?;
@@ -176,10 +178,6 @@ impl Roster {
 
     fn directory(&self) -> Result<Option<Dir>> {
         allow_misplaced(Dir::open(&self.dir))
-    }
-
-    fn make(&self) -> Result<Dir> {
-        Dir::open(&self.state)?.ensure_child(ROSTER_DIRECTORY, FileModes::default())
     }
 }
 

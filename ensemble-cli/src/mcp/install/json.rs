@@ -14,7 +14,8 @@ pub(super) fn insertion(
     name: &str,
     value: &Value,
 ) -> Result<Option<TextInsertion>, String> {
-    let entry = indented(&format!("\"{name}\": {value:#}"), 4);
+    // All lines but the first are moved to the right.
+    let entry = format!("\"{name}\": {value:#}").replace('\n', "\n    ");
     let outer_entry = format!("\n  \"{outer}\": {{\n    {entry}\n  }}");
     if text.trim().is_empty() {
         let whole = format!("{{{outer_entry}\n}}\n");
@@ -39,9 +40,4 @@ pub(super) fn insertion(
     let at = inside(text, &[outer]).ok_or_else(|| format!("cannot find `{outer}`"))?;
     let comma = if inner.is_empty() { "\n  " } else { "," };
     Ok(Some(TextInsertion { at, text: format!("\n    {entry}{comma}") }))
-}
-
-/// All lines but the first, moved to the right.
-fn indented(text: &str, columns: usize) -> String {
-    text.replace('\n', &format!("\n{}", " ".repeat(columns)))
 }

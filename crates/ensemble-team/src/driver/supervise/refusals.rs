@@ -39,12 +39,6 @@ struct ClaimRefusal {
     again_at: Monotonic,
 }
 
-impl FailedClaims {
-    fn is_due(&self, id: &Name, now: Monotonic) -> bool {
-        self.0.get(id).is_none_or(|refused| refused.again_at <= now)
-    }
-}
-
 impl SupervisorRun<'_> {
     /// Claims the first task that is available.
     pub(super) fn claim(
@@ -63,7 +57,7 @@ impl SupervisorRun<'_> {
             let now = self.now();
             let is_free = |task: &&BoardTask| {
                 !tried.contains(&task.id)
-                    && self.refusals.is_due(&task.id, now)
+                    && self.refusals.0.get(&task.id).is_none_or(|it| it.again_at <= now)
                     && !worktrees.is_kept_elsewhere(task)
             };
             let next = open(&state, &agent.by).into_iter().find(is_free);
