@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
 use super::escalation::EscalationReport;
-use super::node::{DocumentNode, MappingField};
+use super::node::DocumentNode;
 use super::problem::{BrokenDocument, FieldProblem};
 use super::reader::FieldReader;
 use super::report::TaskReport;
