@@ -172,9 +172,13 @@ pub(super) fn require_session(logs: &Path, session: Option<&str>) -> Outcome {
     let Some(wanted) = session else { return Ok(()) };
     match read_all(logs)?.any(|record| is_session(&record.session_id, wanted)) {
         true => Ok(()),
-        false => Err(Failure::nothing(format!("there are no records of a session {wanted}"))
-            .with_hint("`ensemble log` shows what there is")),
+        false => Err(no_session(&format!(" {wanted}"))),
     }
+}
+
+fn no_session(which: &str) -> Failure {
+    Failure::nothing(format!("there are no records of a session{which}"))
+        .with_hint("`ensemble log` shows what there is")
 }
 
 /// Highlights the types of records that mean failures and warnings.
