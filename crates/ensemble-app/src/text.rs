@@ -21,7 +21,7 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     escape(json, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
-/// An object with the members of another one behind its own, for programs.
+/// An object with the members of another one behind those that it has, for programs.
 pub fn with_members(mut object: Value, more: &impl Serialize) -> Value {
     if let (Value::Object(all), Ok(Value::Object(more))) = (&mut object, serde_json::to_value(more))
     {
