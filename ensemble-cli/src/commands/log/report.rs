@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::content::write_output;
-use ensemble_app::failure::Outcome;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::FileModes;
