@@ -320,12 +320,11 @@ fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     let answer = "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}";
     assert_eq!(send("w1", answer), "");
     assert_eq!(bed.object("request list abc")["comment"], "fine");
-    // The task of a question that is sent so is any text.
+    // A text that cannot name a task asks nothing.
     let asked = b"request_id: def\nplan: x\ntask_id: \"\\x1b[2J\"\n";
     let sent = bed.run_with("send --to bob --type plan_approval_request --as w1", asked);
     assert_eq!((sent.code, bed.run("recv --as bob").code), (0, 0));
-    let said = bed.ok("request answer def --approve --as bob");
-    assert!(said.ends_with("w1 has mail about it: def, task \\u{1b}[2J\n"), "{said}");
+    bed.fails(3, "request answer def --approve --as bob");
 }
 
 /// A worker forges an approval of its plan, in its lead's name, in its own mailbox.

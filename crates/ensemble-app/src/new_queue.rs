@@ -135,7 +135,7 @@ fn refuse_other_files(queue: &Path) -> Outcome {
     let text = format!("no queue can be made in {}, which has other files", queue.display());
     let place = shell_word(&queue.with_file_name("mail").to_string_lossy());
     Err(Failure::refused(format!("{text}: {}", other.file_name().to_string_lossy()))
-        .with_hint(format!("`export {QUEUE_VARIABLE}={place}`, then `ensemble init`")))
+        .with_hint(format!("`export {QUEUE_VARIABLE}={place}` chooses another directory")))
 }
 
 /// Writes the schema that the configuration names, as this program has it, for editors.

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::reader::ReadMessages;
+use super::messages::ReadMessages;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
 

@@ -23,6 +23,7 @@ mod claude;
 mod codex;
 mod gemini;
 mod lines;
+mod messages;
 mod opencode;
 mod prices;
 mod reader;

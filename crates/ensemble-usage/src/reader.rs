@@ -1,9 +1,10 @@
 //! The records of one agent, read as they grow.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::lines::{FilePosition, ReadingLimit, UnreadReason, read_new};
+use super::messages::ReadMessages;
 use super::{UsageEntry, claude, codex, gemini, opencode};
 
 /// Most transcripts of subagents that are read beside one transcript.
@@ -47,23 +48,6 @@ struct ReadRecords {
     codex: BTreeMap<PathBuf, codex::CodexSession>,
     gemini: ReadMessages,
     opencode: ReadMessages,
-}
-
-/// The messages that were read, and where they are among the entries.
-#[derive(Debug, Default)]
-pub(super) struct ReadMessages(HashMap<String, usize>);
-
-impl ReadMessages {
-    /// Adds the entry of a message, or replaces the earlier one.
-    pub(super) fn put(&mut self, id: String, entry: UsageEntry, entries: &mut Vec<UsageEntry>) {
-        match self.0.get(&id) {
-            Some(known) => entries[*known] = entry,
-            None => {
-                self.0.insert(id, entries.len());
-                entries.push(entry);
-            }
-        }
-    }
 }
 
 impl UsageRecords {

@@ -133,3 +133,8 @@ fn command(context: &Context) -> ServerCommand {
     arguments.push("mcp".to_owned());
     ServerCommand { program: own_program(), arguments }
 }
+
+/// The tools with their schemas.
+pub(crate) fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
+    crate::mcp::schemas()
+}

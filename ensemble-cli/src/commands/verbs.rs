@@ -15,7 +15,7 @@ mod calls;
 
 use super::log::{escalations, export};
 #[cfg(feature = "mcp")]
-use super::mcp;
+use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
     abort, adopt, agent, analyze, anomaly, api, assign, attach, board, checkpoint, completions,
@@ -29,8 +29,6 @@ use crate::args::GlobalFlags;
 use crate::context::Context;
 use crate::demo;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
-#[cfg(feature = "mcp")]
-use crate::mcp::schemas as tool_schemas;
 use crate::spellings::{ADMIN, canonical, join_texts, positions};
 use crate::transports;
 use crate::unasked::named_files;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::story::{complete_id, look_up_story, spent_on, tell_story};
@@ -100,7 +101,9 @@ fn print(context: &Context, id: &str, story: Option<&ObjectStory>) -> Outcome {
 
 /// Warns of gaps in the log, because a story with a gap proves nothing.
 fn complete(story: ObjectStory, logs: &Path) -> Outcome {
-    super::log::warn(story.bad_lines);
+    if story.bad_lines > 0 {
+        say(&format!("warning: {} passed over: not records", plural(story.bad_lines, "line")));
+    }
     match story.failure {
         Some(failure) => {
             let text = format!("the story is not whole: {failure}");

@@ -199,7 +199,7 @@ fn style(kind: &RecordType) -> Style {
     }
 }
 
-/// Warns of lines that are not records; fails if the log could not be read to its end.
+/// Warns of lines that are not records; fails if the log could not be read whole.
 fn check_whole(records: &LogRecords) -> Outcome {
     warn(records.bad_lines().count());
     match records.failure() {
