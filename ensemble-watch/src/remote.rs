@@ -449,9 +449,9 @@ impl ServerFollower {
         self.log.sweep();
         let keep = retention(&self.spool)?;
         let mut calendar = self.spool.calendar();
-        let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep);
+        let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep).map(drop);
         self.spool.keep_calendar(calendar);
-        unless_limited(queue, || queue.sweep_files(keep)).and(swept.map(drop))
+        unless_limited(queue, || queue.sweep_files(keep)).and(swept)
     }
 
     fn note_carried(&self, from: &str, carried: &BridgeReport) {
