@@ -1,5 +1,5 @@
-//! Installs our hooks and plugins in the configuration of agents' programs, and removes them again. Such hooks also run
-//! outside of projects.
+//! Installs our hooks and plugins in the configuration of agents' programs, and removes them again. Where there is no
+//! project, they do nothing.
 
 use serde_json::{Value, json};
 

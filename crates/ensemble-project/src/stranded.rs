@@ -109,9 +109,10 @@ fn misnamed_decisions(queue: &Path) -> impl Iterator<Item = StrandedFile> {
         let is_meant = |file: &String| {
             bare_name(file).eq_ignore_ascii_case("decision") && !is_temporary_file(file)
         };
-        let names = fs::read_dir(home.path()).ok()?.flatten();
-        let mut names = names.filter_map(|file| file.file_name().into_string().ok());
-        let file = names.find(is_meant).filter(|_| !home.path().join(DECISION).exists())?;
+        // Most requests have a decision, and are not listed.
+        let home_path = Some(home.path()).filter(|path| !path.join(DECISION).exists())?;
+        let names = fs::read_dir(home_path).ok()?.flatten();
+        let file = names.filter_map(|file| file.file_name().into_string().ok()).find(is_meant)?;
         let place = format!("{REQUESTS}/{}", home.file_name().to_str()?);
         let why = format!("a decision is named {DECISION}");
         let help = format!("rename it to {place}/{DECISION}");

@@ -379,8 +379,12 @@ fn moved(at: usize, code: KeyCode, last: usize) -> usize {
 /// The arguments of the command in a hint, if it is complete: a word in capitals is a placeholder.
 pub(super) fn command_in(help: &str) -> Option<Vec<String>> {
     let command = help.split('`').nth(1)?.strip_prefix("ensemble ")?;
-    let words = command.split_whitespace().map(|word| word.trim_matches('\'').to_owned());
-    let words: Vec<String> = words.collect();
+    let parts = command.split('\'').enumerate();
+    let words = parts.flat_map(|(at, part)| match at % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    let words: Vec<String> = words.map(str::to_owned).collect();
     let is_place = |word: &String| {
         word.chars().any(char::is_alphabetic)
             && word.chars().all(|c| c.is_ascii_uppercase() || c == '|')
@@ -394,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_task_in_quotes_is_an_argument_without_them() {
-        let words = command_in("`ensemble why '#7'`; `ensemble agent inspect bob`");
-        assert_eq!(words.unwrap(), ["why", "#7"]);
+        let words = command_in("`ensemble why '#7 b'`; `ensemble agent inspect bob`");
+        assert_eq!(words.unwrap(), ["why", "#7 b"]);
     }
 }

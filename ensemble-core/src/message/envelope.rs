@@ -24,7 +24,7 @@ pub const PRIORITY_MAX: u8 = 9;
 /// Name of a sender or recipient that a message does not name.
 const UNNAMED: &str = "unknown";
 /// The longest free header (correlation, causation, task, source), in bytes.
-const HEADER_BYTES_MAX: usize = 256;
+pub(crate) const HEADER_BYTES_MAX: usize = 256;
 
 /// Content too large for an envelope, stored beside the mailboxes under its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

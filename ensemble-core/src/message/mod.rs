@@ -30,11 +30,11 @@ pub mod yaml;
 pub(crate) use canonical::agrees as canonical_agrees;
 pub use class::DeliveryClass;
 pub use digest::{Digest, DigestError};
-pub(crate) use envelope::check_headers;
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,
     fill_body,
 };
+pub(crate) use envelope::{HEADER_BYTES_MAX, check_headers};
 pub use fence::fenced;
 pub use foreign_json::{describe_json_fault, read_foreign_json};
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};

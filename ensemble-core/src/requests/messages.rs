@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{ACTOR, AskedRequest, ESCALATED_TO, Requests};
-use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
+use crate::message::{Envelope, HEADER_BYTES_MAX, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 
 /// Received before everyday mail: the requester waits for the answer.
@@ -155,8 +155,9 @@ fn correlated(envelope: Envelope, asked: &AskedRequest, end: &str, at: Timestamp
         .with_correlation(asked.request_id.as_str())
         .with_priority(PRIORITY);
     // Of a request that was made by hand it may be a text that no envelope carries.
-    let can_travel =
-        |task: &String| (1..=256).contains(&task.len()) && !task.contains(char::is_control);
+    let can_travel = |task: &String| {
+        (1..=HEADER_BYTES_MAX).contains(&task.len()) && !task.contains(char::is_control)
+    };
     envelope.task_id = asked.task_id.clone().filter(can_travel);
     envelope.created_at = at;
     envelope
