@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::conformance::bed::{MAILBOX, message, name};
 use crate::nats_support::{PATIENCE, Server, free_port};
+use crate::queue::AheadClock;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{DeadLetter, Quota, Settings};
+use ensemble_core::spool::{DeadLetter, Quota, Settings, State};
 use ensemble_core::transfer::BridgeReport;
 use ensemble_nats::{NatsOptions, NatsTransport};
 
@@ -136,6 +139,31 @@ fn what_is_denied_is_refused_at_once_and_named() {
     let said = error.to_string();
     assert!(!error.is_transient() && said.contains("enslog.team.b"), "{said}");
     few.publish(&message("other mail goes on")).unwrap();
+}
+
+#[test]
+fn a_mailbox_that_the_servers_deny_keeps_no_other_from_being_swept() {
+    let home = tempfile::tempdir().unwrap();
+    let deny_bad = r#"{publish: {allow: [">"], deny: ["$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.q.bad.>"]}}"#;
+    let server = server_that_denies(home.path(), deny_bad);
+    let connect = |user: &str, ahead: Duration| {
+        let url = format!("nats://{user}@127.0.0.1:{}", server.port);
+        let options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
+        NatsTransport::connect(&options.with_clock(Arc::new(AheadClock::by(ahead)))).unwrap()
+    };
+    let all = connect("all:a", Duration::ZERO);
+    let id = MessageId::new("old").unwrap();
+    for mailbox in ["bad", MAILBOX] {
+        all.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        all.publish(&Envelope::new(name(mailbox), "done").with_id(id.clone())).unwrap();
+        let delivery = all.receive(&name(mailbox), &name("w")).unwrap().unwrap();
+        all.settle(&delivery.lease).unwrap();
+    }
+    let few = connect("few:f", Duration::from_secs(8 * 24 * 60 * 60));
+    let said = few.sweep().unwrap_err().to_string();
+    assert!(said.contains("denied") && said.contains("bad"), "{said}");
+    let state = |mailbox: &str| few.state(&name(mailbox), &id).unwrap();
+    assert_eq!((state("bad"), state(MAILBOX)), (Some(State::Settled), None));
 }
 
 #[test]

@@ -26,6 +26,7 @@ use super::versions::NOTHING;
 use super::{NatsTransport, PutOutcome, StoredVersion, lock};
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{MessageId, Name};
 
 /// How long a settled message stays in its mailbox. What is younger is certainly not set apart.
@@ -43,17 +44,16 @@ impl NatsTransport {
     /// [`ensemble_core::Error::Server`]; the next call continues.
     pub fn set_settled_apart(&self) -> Result<u64> {
         let (mut moved, began) = (0, Instant::now());
-        for mailbox in self.mailboxes()? {
+        visit_all_mailboxes(self.mailboxes()?, |mailbox| {
             let before =
                 u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_sub(millis(STAY));
-            let watch = self.recent(&mailbox)?;
-            for (id, seq) in settled_before(&watch, before) {
-                if began.elapsed() >= PASS_MAX {
-                    return Ok(moved);
-                }
-                moved += u64::from(self.set_apart(&mailbox, &id, seq)?);
+            let watch = self.recent(mailbox)?;
+            let settled = settled_before(&watch, before).into_iter();
+            for (id, seq) in settled.take_while(|_| began.elapsed() < PASS_MAX) {
+                moved += u64::from(self.set_apart(mailbox, &id, seq)?);
             }
-        }
+            Ok(())
+        })?;
         Ok(moved)
     }
 

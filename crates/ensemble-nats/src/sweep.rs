@@ -6,6 +6,7 @@ use super::record::MessageStage;
 use super::watch::MailboxWatch;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::{MessageId, Name};
 
 /// Most messages that one sweep removes from one mailbox, so that it stays short.
@@ -21,17 +22,18 @@ impl NatsTransport {
     /// [`ensemble_core::Error::Server`]; messages that were removed before stay removed.
     pub fn sweep(&self) -> Result<u64> {
         let mut removed = 0;
-        for mailbox in self.mailboxes()? {
-            let keep = DAY.as_millis() * u128::from(self.settings_of(&mailbox)?.done_days);
+        visit_all_mailboxes(self.mailboxes()?, |mailbox| {
+            let keep = DAY.as_millis() * u128::from(self.settings_of(mailbox)?.done_days);
             let keep = u64::try_from(keep).unwrap_or(u64::MAX);
             let now = u64::try_from(self.now().unix_millis()).unwrap_or(0);
-            let Some(oldest_kept) = now.checked_sub(keep) else { continue };
-            let watch = self.recent(&mailbox)?;
+            let Some(oldest_kept) = now.checked_sub(keep) else { return Ok(()) };
+            let watch = self.recent(mailbox)?;
             for (id, seq) in settled_before(&watch, oldest_kept).into_iter().take(REMOVALS_MAX) {
-                removed += u64::from(self.remove(&mailbox, &id, seq)?);
+                removed += u64::from(self.remove(mailbox, &id, seq)?);
             }
-            removed += self.sweep_apart(&mailbox, oldest_kept)?;
-        }
+            removed += self.sweep_apart(mailbox, oldest_kept)?;
+            Ok(())
+        })?;
         Ok(removed)
     }
 
