@@ -36,7 +36,7 @@ pub fn visit_mailboxes(
     for name in mailboxes {
         match visit(&name) {
             Ok(()) | Err(Error::NoMailbox { .. }) => {}
-            Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+            Err(error) if error.is_server_away() => return Err(error),
             Err(error) => bad.push(BadMailbox { name, error }),
         }
     }

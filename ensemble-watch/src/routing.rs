@@ -292,7 +292,7 @@ fn the_only_one(
         Ok(())
     });
     match visited {
-        Err(error) if all.is_empty() || matches!(error, Error::Server { .. }) => return Err(error),
+        Err(error) if all.is_empty() || error.is_server_away() => return Err(error),
         _ => {}
     }
     let is_one = all.len() == 1;

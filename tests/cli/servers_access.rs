@@ -117,6 +117,34 @@ fn a_credentials_file_opens_the_server_and_no_other_does() {
 }
 
 #[test]
+fn a_mailbox_that_the_servers_deny_keeps_no_dead_letter_of_another() {
+    let bed = Bed::empty();
+    let home = bed.project().join("secrets");
+    std::fs::create_dir(&home).unwrap();
+    let few = r#"{publish: {allow: [">"], deny: ["ens.guarded.q.bad.>", "ens.guarded.in.>"]}}"#;
+    let users = format!(
+        "authorization {{ users = [\n  {{user: all, password: a}}\n  {{user: few, password: f, permissions: {few}}}\n] }}\n"
+    );
+    std::fs::write(home.join("server.conf"), users).unwrap();
+    let config = home.join("server.conf").display().to_string();
+    let server = Server::at(&home, free_port(), &["-c".to_owned(), config]);
+    let connect_as =
+        |user: &str| configure(&bed, &format!("nats://{user}@127.0.0.1:{}", server.port), "");
+    connect_as("all:a");
+    bed.ok("init");
+    for mailbox in ["bad", "w1"] {
+        bed.ok(&format!("mailbox add {mailbox}"));
+        bed.ok(&format!("send --to {mailbox} --id in-{mailbox} --expires 0 -m x"));
+        bed.fails(3, &format!("recv --as {mailbox}"));
+    }
+    connect_as("few:f");
+    let ran = bed.run("dead retry --all");
+    assert!(ran.code == 1 && ran.stdout.starts_with("returned in-w1 to w1"), "{ran:?}");
+    assert!(ran.stderr.contains("in-bad in bad") && ran.stderr.contains("denied"), "{ran:?}");
+    assert_eq!(bed.object("dead list")["id"], "in-bad");
+}
+
+#[test]
 fn a_server_that_asks_for_certificates_gets_the_hosts() {
     let bed = Bed::empty();
     let home = bed.project().join("secrets");

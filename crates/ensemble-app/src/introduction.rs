@@ -1,8 +1,8 @@
 //! What an agent reads about itself when a session starts: `ensemble agent prime` prints the same.
 
+use ensemble_core::Result;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
-use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::workload::TaskBooks;
 use ensemble_team::admission::TaskAct;
@@ -124,7 +124,7 @@ fn standing(
     for (what, line) in parts {
         match line {
             Ok(line) => lines.extend(line),
-            Err(error @ Error::Server { .. }) => return Err(error.into()),
+            Err(error) if error.is_server_away() => return Err(error.into()),
             Err(error) => {
                 lines.push(format!("Could not read {what}: {}", one_line(&error.to_string())));
             }

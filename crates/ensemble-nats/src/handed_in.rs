@@ -143,7 +143,7 @@ impl NatsTransport {
                 match self.take_in(mailbox, message) {
                     Ok(true) => carried.carried += 1,
                     Ok(false) => carried.buried += 1,
-                    Err(error @ Error::Server { unreachable: true, .. }) => return Err(error),
+                    Err(error) if error.is_server_away() => return Err(error),
                     Err(error) => {
                         let is_full = matches!(error, Error::Full { .. });
                         carried.stuck = Some(error);
@@ -203,7 +203,9 @@ impl NatsTransport {
         if envelope.purpose() != MessagePurpose::Notice {
             let told = self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?);
             // A sender without a mailbox, such as a script, cannot be notified.
-            if let Err(error @ Error::Server { unreachable: true, .. }) = told {
+            if let Err(error) = told
+                && error.is_server_away()
+            {
                 return Err(error);
             }
         }

@@ -233,7 +233,7 @@ pub(crate) fn pending_but(
                 pending.asked.push(entry.request);
             }
             Ok((false, _)) => {}
-            Err(error @ Error::Server { .. }) => return Err(error),
+            Err(error) if error.is_server_away() => return Err(error),
             Err(error) => pending.unread.push((id, error)),
         }
     }

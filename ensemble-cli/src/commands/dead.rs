@@ -178,7 +178,7 @@ impl DeadLetterChoice {
             match act(&*place.queue, &letter) {
                 Ok(()) => {}
                 // The others do not depend on it.
-                Err(error) if self.all && !matches!(error, Error::Server { .. }) => {
+                Err(error) if self.all && !error.is_server_away() => {
                     say(&format!("warning: {} in {}: {error}", letter.id, letter.mailbox));
                     left += 1;
                     continue;
@@ -305,9 +305,8 @@ impl DeadLetterPlaces {
                         all.extend(letters.into_iter().map(|letter| (place, letter)));
                     }
                     Err(error @ Error::NoMailbox { .. }) => drop(unknown.get_or_insert(error)),
-                    Err(error @ Error::Server { .. }) => return Err(error.into()),
                     // The others are listed.
-                    Err(error) if mailboxes_are_many => {
+                    Err(error) if mailboxes_are_many && !error.is_server_away() => {
                         say(&format!("warning: mailbox {mailbox}: {error}"));
                     }
                     Err(error) => return Err(error.into()),
@@ -320,53 +319,28 @@ impl DeadLetterPlaces {
         }
     }
 
-    /// The id that a beginning means, among the dead letters of all places.
-    fn whole(&self, given: &MessageId) -> Outcome<MessageId> {
-        let all = self.letters(None)?.into_iter().map(|(_, letter)| letter.id.to_string());
-        let all: Vec<String> = all.collect();
-        if all.iter().any(|id| id == given.as_str()) {
-            return Ok(given.clone());
-        }
-        match ids::unique(given.as_str(), all.into_iter())? {
-            Some(id) => Ok(MessageId::new(&id).map_err(Error::from)?),
-            None => Ok(given.clone()),
-        }
-    }
-
+    /// The dead letter with this id, or the only one whose id begins so.
     fn one(
         &self,
         id: &MessageId,
         mailbox: Option<&Name>,
     ) -> Outcome<(&DeadLetterPlace, DeadLetter)> {
-        let id = &self.whole(id)?;
-        let mut holding = Vec::new();
-        for place in &self.0 {
-            let candidates = match mailbox {
-                Some(mailbox) => vec![mailbox.clone()],
-                None => place.queue.mailboxes()?,
-            };
-            for mailbox in candidates {
-                match place.queue.state(&mailbox, id) {
-                    Ok(Some(State::Dead)) => holding.push((place, mailbox)),
-                    Ok(_) => {}
-                    // Another place may have it.
-                    Err(Error::NoMailbox { .. }) if self.0.len() > 1 => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
+        let mut holding = self.letters(mailbox)?;
+        let all: Vec<String> = holding.iter().map(|(_, letter)| letter.id.to_string()).collect();
+        let unique = match all.iter().any(|whole| whole == id.as_str()) {
+            true => None,
+            false => ids::unique(id.as_str(), all.into_iter())?,
+        };
+        let id = unique.unwrap_or_else(|| id.to_string());
+        holding.retain(|(_, letter)| letter.id.as_str() == id);
         if let [(first, _), (second, _), ..] = &holding[..]
             && first.word == second.word
         {
-            let mailboxes = holding.into_iter().map(|(_, mailbox)| mailbox.into()).collect();
-            return Err(Error::Ambiguous { id: id.to_string(), mailboxes }.into());
+            let mailboxes = holding.into_iter().map(|(_, letter)| letter.mailbox.into()).collect();
+            return Err(Error::Ambiguous { id, mailboxes }.into());
         }
-        let absent =
-            || Error::NoMessage { id: id.to_string(), place: "among the dead letters".to_owned() };
-        let (place, mailbox) = holding.into_iter().next().ok_or_else(absent)?;
-        let letters = place.queue.dead_letters(&mailbox)?;
-        let letter = letters.into_iter().find(|letter| letter.id == *id).ok_or_else(absent)?;
-        Ok((place, letter))
+        let place = "among the dead letters".to_owned();
+        holding.into_iter().next().ok_or_else(|| Error::NoMessage { id, place }.into())
     }
 }
 

@@ -9,6 +9,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::text::{age, plural};
 use ensemble_core::Error;
+use ensemble_core::mailboxes::{BadMailbox, visit_mailboxes};
 use ensemble_core::message::{Name, ReservedName};
 use ensemble_core::spool::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, Settings,
@@ -98,17 +99,15 @@ impl AddMailbox {
 
 fn list(context: &Context) -> Outcome {
     let queue = ProjectQueue::open(context)?;
-    let (mut rows, mut bad) = (Vec::new(), None);
-    for name in queue.mailboxes()? {
-        let settings = match queue.settings(&name) {
-            Ok(settings) => settings,
-            Err(error @ Error::Server { .. }) => return Err(error.into()),
-            Err(error) => {
-                say(&format!("warning: mailbox {name}: {error}"));
-                bad = bad.or(Some(error));
-                continue;
-            }
-        };
+    let (mut known, mut rows) = (Vec::new(), Vec::new());
+    let bad = visit_mailboxes(queue.mailboxes()?, |name| {
+        known.push((name.clone(), queue.settings(name)?));
+        Ok(())
+    })?;
+    for BadMailbox { name, error } in &bad {
+        say(&format!("warning: mailbox {name}: {error}"));
+    }
+    for (name, settings) in known {
         if context.out.is_json() {
             context.out.object(&described(&name, &settings))?;
             continue;
@@ -126,7 +125,7 @@ fn list(context: &Context) -> Outcome {
         context.out.table(&heading, rows)?;
     }
     // The others are listed; the exit code says that one is missing.
-    bad.map_or(Ok(()), |error| Err(error.into()))
+    bad.into_iter().next().map_or(Ok(()), |bad| Err(bad.error.into()))
 }
 
 /// Remove a mailbox, with its settled messages and dead letters

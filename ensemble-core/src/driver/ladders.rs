@@ -417,7 +417,7 @@ impl<'a> Ladders<'a> {
 /// Notes the first failure, and passes on that of servers: they do not answer for the others either.
 fn note_failure(failed: &mut Option<Error>, done: Result<()>) -> Result<()> {
     match done {
-        Err(error) if !matches!(error, Error::Server { unreachable: true, .. }) => {
+        Err(error) if !error.is_server_away() => {
             failed.get_or_insert(error);
             Ok(())
         }

@@ -17,12 +17,12 @@ use std::path::Path;
 
 use super::bridge::{Bridge, BridgeReport, UnknownMailbox};
 use super::carry_attachment;
+use crate::Result;
 use crate::broker::Broker;
 use crate::env::PublishOutcome;
 use crate::error::allow_no_mailbox;
 use crate::message::{Envelope, Name};
 use crate::spool::{Settings, Spool, SpoolOptions};
-use crate::{Error, Result};
 
 pub const OUTBOX_CAPACITY_DEFAULT: u64 = 10_000;
 /// Holder of messages that are being sent.
@@ -79,7 +79,7 @@ impl Outbox {
                     }
                 }
                 Ok(_) => {}
-                Err(error @ Error::Server { unreachable: true, .. }) => {
+                Err(error) if error.is_server_away() => {
                     return self.store_locally(envelope, &error.to_string());
                 }
                 Err(error) if mailbox == envelope.to => return Err(error),
@@ -94,7 +94,7 @@ impl Outbox {
         let sent = carry_attachment(&self.spool, server, envelope);
         match sent.and_then(|()| server.publish(envelope)) {
             Ok(published) => Ok(PostOutcome::Sent(published)),
-            Err(error @ Error::Server { unreachable: true, .. }) => {
+            Err(error) if error.is_server_away() => {
                 self.store_locally(envelope, &error.to_string())
             }
             Err(error) => Err(error),

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::transfer::BridgeReport;
-use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
 
 /// Delay before a full mailbox is tried again, the first time and at most.
@@ -29,9 +29,7 @@ impl CurrentTroubles {
     /// Notes how a step ended, and returns its result; `None` if it failed. Only servers that do not answer are an error.
     pub(super) fn record_result<T>(&mut self, place: &str, result: Result<T>) -> Result<Option<T>> {
         match result {
-            Err(error @ Error::Server { unreachable: true, .. })
-                if !NatsTransport::is_without_room(&error) =>
-            {
+            Err(error) if error.is_server_away() && !NatsTransport::is_without_room(&error) => {
                 Err(error)
             }
             result => {
@@ -101,6 +99,8 @@ impl MailCarrier {
 
 #[cfg(test)]
 mod tests {
+    use ensemble_core::Error;
+
     use super::*;
 
     fn full() -> Error {

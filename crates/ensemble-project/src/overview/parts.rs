@@ -128,7 +128,7 @@ fn part<T>(
     unreadable: &mut Vec<UnreadablePart>,
 ) -> Result<Option<T>> {
     match read {
-        Some(Err(error @ Error::Server { .. })) => Err(error),
+        Some(Err(error)) if error.is_server_away() => Err(error),
         Some(Err(error)) => {
             if unreadable.is_empty() {
                 unreadable.push(UnreadablePart::new(format!("mailbox {name}"), &error));

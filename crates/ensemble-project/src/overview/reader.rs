@@ -356,7 +356,7 @@ impl OverviewReader {
             let seen = match seen {
                 // Removed since it was listed.
                 Err(Error::NoMailbox { .. }) => continue,
-                Err(error @ Error::Server { .. }) => return Err(error),
+                Err(error) if error.is_server_away() => return Err(error),
                 // Its counts are not known, which is not the same as 0.
                 Err(error) => {
                     mail.unreadable.push(UnreadablePart::new(format!("mailbox {name}"), &error));

@@ -110,7 +110,7 @@ impl Conductor<'_> {
         for found in unread.unwrap_or_default() {
             let envelope = match self.queue.peek(&mailbox, &found.id) {
                 Ok(envelope) if envelope.kind == kind => envelope,
-                Err(error @ Error::Server { .. }) => return Err(error),
+                Err(error) if error.is_server_away() => return Err(error),
                 // One that cannot be read hides no summary behind it.
                 Ok(_) | Err(_) => continue,
             };

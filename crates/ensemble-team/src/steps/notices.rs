@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::StepStore;
 use super::db::{DbResult, DbTransaction, values};
 use super::working::{QueueRules, WorkingStep};
+use ensemble_core::Result;
 use ensemble_core::env::{PublishOutcome, Transport};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
-use ensemble_core::{Error, Result};
 
 const SENDER: &str = "steps";
 /// Most notices that are posted in one batch.
@@ -126,7 +126,7 @@ impl StepStore {
                 last = *number;
                 match transport.publish(envelope) {
                     Ok(outcome) => posted += usize::from(outcome == PublishOutcome::Stored),
-                    Err(error @ Error::Server { .. }) => return Err(error),
+                    Err(error) if error.is_server_away() => return Err(error),
                     Err(error) => {
                         failed.get_or_insert(error);
                         continue;

@@ -76,7 +76,7 @@ impl Worktrees {
             match self.recover_task(&lock, task, (entry, has_branch), repair, &mut found) {
                 Ok(()) => {}
                 // The remote is away. Other tasks may not need it.
-                Err(error @ Error::Server { unreachable: true, .. }) => {
+                Err(error) if error.is_server_away() => {
                     away.get_or_insert(error);
                 }
                 Err(error) if error.is_transient() => return Err(error),

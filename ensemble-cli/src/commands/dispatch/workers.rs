@@ -155,7 +155,8 @@ impl WorkerPool for DispatchTeam<'_> {
                 return Ok(true);
             }
             Ok(ReadyOutcome::NotReady(failure)) => failure.observation.to_string(),
-            Err(error @ (Error::Locked { .. } | Error::Server { .. })) => return Err(error),
+            Err(error @ Error::Locked { .. }) => return Err(error),
+            Err(error) if error.is_server_away() => return Err(error),
             // The others work on.
             Err(error) => error.to_string(),
         };

@@ -26,7 +26,7 @@ pub(super) fn each_task<T>(
 pub(super) fn is_of_all(error: &Error) -> bool {
     const DISK: [ErrorKind; 3] =
         [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::ReadOnlyFilesystem];
-    matches!(error, Error::Server { .. })
+    error.is_server_away()
         || error.io_kind().is_some_and(|kind| DISK.contains(&kind))
         || error.is_out_of_descriptors()
         || is_refusal(error)

@@ -98,7 +98,7 @@ fn receive_mail(
         let envelope = match broker.peek(mailbox, &found.id) {
             Ok(envelope) => envelope,
             // The agent is given what was received so far, which is settled then.
-            Err(Error::Server { unreachable: true, .. }) => break,
+            Err(error) if error.is_server_away() => break,
             // Another process has received it, or it cannot be read, which hides no other.
             Err(_) => continue,
         };
