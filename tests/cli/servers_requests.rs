@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use ensemble_core::message::Name;
+use ensemble_nats::NatsTransport;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running, ran};
+use crate::bed::{Bed, Running, ran, watch};
+use crate::conversation::member;
 use crate::mcp_client::Mcp;
 use crate::nats_server::{PATIENCE, Server, fresh_team};
 use crate::servers::bed_on;
@@ -156,6 +159,24 @@ fn a_worker_on_another_host_takes_its_assignment() {
             assert_eq!((&told["id"], &told["state"]), (&json!("t1.1"), &json!("settled")));
         }
     }
+}
+
+#[test]
+fn a_worker_is_pinged_by_the_watcher_of_the_host_that_has_it() {
+    let (server, team) = (Server::start(), fresh_team());
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.add_config("readiness: {wait: 60, retry: 1}\n");
+    member(&far, "w1");
+    let _watcher = watch(&far);
+    let servers = NatsTransport::connect(&server.options(&team)).unwrap();
+    let worker = Name::new("w1").unwrap();
+    eventually("its host has its name", || servers.host_of_member(&worker).unwrap().is_some());
+    let pinging = near.start("agent ping w1", Stdio::null());
+    let asked = far.project().join(".ensemble/ready/w1.ping");
+    eventually("that host asks it", || asked.exists());
+    far.write_file(".ensemble/ready/w1@1.pong", "");
+    let answered = ran(pinging.wait_with_output().unwrap());
+    assert_eq!((answered.code, &*answered.stdout), (0, "w1 is ready (ping 1)\n"), "{answered:?}");
 }
 
 #[test]

@@ -38,10 +38,14 @@ fn a_full_server_is_drained() {
     let home = tempfile::tempdir().unwrap();
     let config = home.path().join("server.conf");
     std::fs::write(&config, "jetstream { max_file_store: 4MB }\n").unwrap();
-    let flags = ["-c".to_owned(), config.display().to_string()];
+    let (monitor, clock) = (free_port(), AheadClock::default());
+    let flags =
+        ["-c", &config.display().to_string(), "-m", &monitor.to_string()].map(str::to_owned);
     let server = Server::at(home.path(), free_port(), &flags);
-    let queue = open(&server.options(&fresh_team()).with_patience(PATIENCE));
-    let body = "x".repeat(32 * 1024);
+    let options = server.options(&fresh_team()).with_patience(PATIENCE);
+    let queue = open(&options.with_clock(Arc::new(clock.clone())));
+    let messages = || monitored(monitor, "/jsz", "messages");
+    let (body, empty) = ("x".repeat(32 * 1024), messages());
     let mut stored = 0;
     let full = loop {
         match queue.publish(&message(&body)) {
@@ -60,6 +64,11 @@ fn a_full_server_is_drained() {
         queue.settle(&delivery.lease).unwrap_or_else(|error| panic!("message {n}: {error}"));
     }
     assert!(queue.receive(&name(MAILBOX), &name("w")).unwrap().is_none());
+    clock.advance(8 * DAY);
+    assert_eq!(queue.sweep().unwrap(), stored);
+    assert!(messages() < empty, "the changes of state have used the reserve");
+    queue.keep_reserve().unwrap();
+    assert_eq!(messages(), empty, "it is made again");
 }
 
 /// Settles that many messages, and sets them apart.
