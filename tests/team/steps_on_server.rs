@@ -219,7 +219,6 @@ fn a_change_on_one_host_wakes_a_process_of_another() {
 fn a_server_that_demands_a_password_over_tls_gets_a_proof() {
     let cluster = Cluster::start();
     let home = tempfile::tempdir().unwrap();
-    cluster.guard("pass:w\\ord", home.path());
     let address = format!("postgres://ensemble@localhost:{}/postgres", cluster.port);
     let open = |query: &str, password: Option<&str>, trusts: bool| {
         let address = format!("{address}{query}");
@@ -233,6 +232,9 @@ fn a_server_that_demands_a_password_over_tls_gets_a_proof() {
         });
         StepStore::on_server(server, StepOptions::new(home.path())).queues()
     };
+    let plain = open("?sslmode=require", None, false).unwrap_err().to_string();
+    assert!(plain.contains("`?sslmode=disable`"), "{plain}");
+    cluster.guard("pass:w\\ord", home.path());
     let right = "pass:w\\ord\n";
     assert_eq!(open("?sslmode=verify-full", Some(right), true).unwrap(), []);
     for (query, password, trusts, why) in [

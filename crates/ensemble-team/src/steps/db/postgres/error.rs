@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 
 /// What the crate says of a server that asks for a password.
 const NO_PASSWORD: &str = "password missing";
+/// What the crate says of a server without encryption.
+const NO_TLS: &str = "server does not support TLS";
 
 /// SQLSTATE codes, or the classes that they begin with, after which a repetition may succeed.
 const PASSING: [&str; 9] = [
@@ -52,6 +54,9 @@ impl PgError {
     pub(super) fn of_connecting(error: tokio_postgres::Error, lacking: Option<String>) -> Self {
         match (chain(&error), lacking) {
             (text, Some(lacking)) if text.contains(NO_PASSWORD) => Self::Unusable(lacking),
+            (text, _) if text.contains(NO_TLS) => Self::Unusable(format!(
+                "{text} (switch it on there, or write `?sslmode=disable` behind the address)"
+            )),
             // What TLS refuses.
             (text, _) if io_kind(&error) == Some(ErrorKind::InvalidData) => Self::Unusable(text),
             _ => Self::of(error),
