@@ -188,7 +188,7 @@ impl RosterRow {
         let mut presence = members::judge(&self.member, observation, reported, waits_for, holds);
         if self.came == MemberOrigin::Remote && presence.state == State::Idle {
             presence.state = State::Unknown;
-            "runs on another host; holds nothing".clone_into(&mut presence.why);
+            "no host reports it; holds nothing".clone_into(&mut presence.why);
         }
         Ok(presence)
     }
