@@ -7,7 +7,7 @@
 //!
 //! *Owner.* Only the watcher writes these files; all others read them, and they are replaced as a whole. *A crash*
 //! leaves the last reports. *Silence:* the watcher that pulls marks a host that has not reported for two minutes by
-//! the servers' time; what its agents do is then unknown.
+//! the servers' time; what its agents do is then unknown, as it is if no report was pulled for that long.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,9 @@ pub struct HostAgent {
     pub why: String,
     pub since: Option<Timestamp>,
 }
+
+/// How long a pulled report counts. A watcher that runs and reaches the servers pulls more often.
+const REPORT_AGE_MAX: Duration = Duration::from_secs(120);
 
 /// A request of one host to another: to find out whether a worker is ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,7 +147,7 @@ impl OtherHost {
     /// Why nothing is known of its agents now; `None` if it reports them.
     pub fn silence(&self) -> Option<String> {
         if self.is_silent {
-            return Some(format!("{} tells nothing since {}", self.place(), self.at));
+            return Some(format!("no report from {} since {}", self.place(), self.at));
         }
         (!self.report.watched).then(|| format!("no watcher runs on {}", self.place()))
     }
@@ -158,7 +161,12 @@ pub fn directory(state: &Path) -> PathBuf {
 /// The last reports of the other hosts, by name. A file that cannot be read is skipped.
 pub fn others(state: &Path) -> Vec<OtherHost> {
     let files = fs::read_dir(directory(state)).into_iter().flatten().flatten();
-    let read = |file: fs::DirEntry| read_json(&file.path(), REPORT_BYTES_MAX).ok()?;
+    let read = |file: fs::DirEntry| {
+        let mut other: OtherHost = read_json(&file.path(), REPORT_BYTES_MAX).ok()??;
+        let pulled_at = file.metadata().ok()?.modified().ok()?;
+        other.is_silent |= pulled_at.elapsed().unwrap_or_default() >= REPORT_AGE_MAX;
+        Some(other)
+    };
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();
     others.sort_unstable_by(|one, other| one.host.cmp(&other.host));
     others

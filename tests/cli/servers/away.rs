@@ -1,6 +1,7 @@
 //! While the servers cannot be asked, no view shows this host's directory instead, and each says why.
 
 use std::fs;
+use std::time::{Duration, SystemTime};
 
 use ensemble_nats::NatsTransport;
 use serde_json::{Value, json};
@@ -67,6 +68,28 @@ fn views_say_that_the_servers_are_away_and_recover() {
     assert_eq!(rows.last().unwrap()["servers_away"], Value::Null);
     assert!(!bed.project().join(".ensemble/servers.yaml").exists(), "it is over");
     assert!(bed.run("log export prometheus").stdout.contains("ensemble_servers_up 1"));
+}
+
+#[test]
+fn an_old_report_of_another_host_is_not_shown_as_current() {
+    let server = Server::start();
+    let bed = bed_with_mail(&server, &fresh_team());
+    let agent = json!({
+        "name": "coder-a", "role": "coder", "provider": "claude", "mailbox": "coder-a",
+        "generation": 1, "member": "up", "state": "idle", "why": "holds nothing", "since": null,
+    });
+    let report = json!({ "machine": "desk", "watched": true, "agents": [agent] });
+    let at = "2026-01-15T09:30:00.000Z";
+    let pulled = json!({ "host": "desk", "at": at, "is_silent": false, "report": report });
+    fs::create_dir_all(bed.project().join(".ensemble/servers/hosts")).unwrap();
+    bed.write_file(".ensemble/servers/hosts/desk.json", pulled.to_string());
+    let state = || bed.object("team coder-a")["state"].clone();
+    assert_eq!(state(), "idle");
+    // No watcher has pulled for a while.
+    let file = bed.project().join(".ensemble/servers/hosts/desk.json");
+    let long_ago = SystemTime::now() - Duration::from_secs(600);
+    fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!(state(), "unknown");
 }
 
 #[test]
