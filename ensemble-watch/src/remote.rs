@@ -304,6 +304,7 @@ impl ServerFollower {
             self.has_news |= heard != seen;
             seen = heard;
             if self.stop.try_recv() != Err(TryRecvError::Empty) {
+                let _ = self.end_what_was_seen(queue);
                 self.hosts.farewell(&self.project, queue);
                 return true;
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::failure_log::NewFailures;
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
@@ -28,7 +28,8 @@ use crate::status_file::note_start;
 use crate::wakes::{LoopWake, LoopWaker};
 use crate::watch_set::loop_sources;
 
-/// How long a start waits for the project's lock if another watcher has it, which may be about to end.
+/// How long a start waits for the project's lock if another watcher has it, which may be about to end; and how long one
+/// that ends waits for its thread.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for processes that only look whether a watcher runs. They share the lock for a
 /// moment, and a busy machine may stop them in that moment.
@@ -68,8 +69,8 @@ pub struct Watcher {
     stopper: Stopper,
     log: Arc<EventLog>,
     alerts: Option<AlertThread>,
-    /// Dropping it ends the thread that follows the servers.
-    _servers: Sender<()>,
+    /// Dropping the first ends the thread that follows the servers, which then drops the other side of the second.
+    follower: (Sender<()>, Receiver<()>),
     lock: FileLock,
     project: Project,
 }
@@ -106,10 +107,15 @@ impl Watcher {
         let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, ends)?;
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
+        let (running, ended) = unbounded();
         if let Some(follower) = follower {
-            std::thread::spawn(move || follower.run());
+            std::thread::spawn(move || {
+                follower.run();
+                drop(running);
+            });
         }
-        Ok(Self { engine, stopper, log, alerts, _servers: servers, lock, project: project.clone() })
+        let follower = (servers, ended);
+        Ok(Self { engine, stopper, log, alerts, follower, lock, project: project.clone() })
     }
 
     /// A handle with which another thread ends it.
@@ -146,6 +152,11 @@ impl Watcher {
             }
         };
         self.engine.write_status_now();
+        let (servers, ended) = self.follower;
+        drop(servers);
+        // It still ends the tasks whose reports it was given, which no later watcher does, and its last report is that no
+        // watcher runs here.
+        let _ = ended.recv_timeout(LOCK_PATIENCE);
         if let Err(error) = self.log.end_session(ACTOR) {
             tracing::warn!(%error, "cannot record the end of the session");
         }

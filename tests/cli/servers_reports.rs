@@ -1,6 +1,8 @@
 //! Reports of a team whose mailboxes are on a real NATS server. Some messages end at once, others by the watcher. A report
 //! costs the server little.
 
+use ensemble_nats::NatsTransport;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bed::{Bed, watch};
@@ -60,6 +62,21 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
     report(&watched, "t");
     eventually("the watcher settles it", || watched.json("inbox coders").is_empty());
     watched.ok("settle pooled --as w1 --mailbox coders");
+
+    // A watcher that ends settles what it has read, and says that it has ended.
+    let team = fresh_team();
+    let left = bed_on(&server, &team);
+    hold_of_pool(&left);
+    let mut watcher = watch(&left);
+    eventually("the watcher has reached the server", || sees_server(&left, true));
+    drop_report(&left);
+    let routed = || left.run("log --type file.routed --json").stdout;
+    eventually("the report is routed", || routed().contains("t-completed"));
+    kill_process(Pid::from_child(&watcher.0), Signal::TERM).unwrap();
+    watcher.0.wait().unwrap();
+    assert!(left.json("inbox coders").is_empty());
+    let reports = NatsTransport::connect(&server.options(&team)).unwrap().host_reports().unwrap();
+    assert!(reports[0].text.contains("\"watched\":false"), "{reports:?}");
 }
 
 /// Drops the report of the task `t`.
