@@ -160,8 +160,7 @@ impl NatsTransport {
         let detail = format!(
             "nats-server {version} is too old, because one before 2.10 that is killed may hand out settled work again"
         );
-        let server = self.wire.server.clone();
-        Err(Error::Server { operation: "work", server, detail, unreachable: false })
+        Err(self.wire.refused("work", detail))
     }
 
     /// Runs a call in the runtime. The call's own patience ends it; this limit only guards against

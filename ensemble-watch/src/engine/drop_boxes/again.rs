@@ -64,9 +64,7 @@ impl DropBoxes {
             Some(ContractKind::Report) if mail.remote.is_alone() => {
                 let author = file.author();
                 let task = file.reported_task();
-                let is_open =
-                    |task: String| routing::is_open(&task, author.as_ref(), &*context.spool);
-                task.is_some_and(|task| is_open(task).unwrap_or(false))
+                task.is_some_and(|task| routing::is_open(&task, author.as_ref(), &*context.spool))
             }
             Some(ContractKind::Report | ContractKind::Summary | ContractKind::Escalation) => is_new,
             Some(ContractKind::Review | ContractKind::Task | ContractKind::Instruction) | None => {
