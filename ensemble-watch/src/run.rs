@@ -28,8 +28,7 @@ use crate::status_file::note_start;
 use crate::wakes::{LoopWake, LoopWaker};
 use crate::watch_set::loop_sources;
 
-/// How long a start waits for the project's lock if another watcher has it, which may be about to end; and how long one
-/// that ends waits for its thread.
+/// How long a start waits for the lock of another watcher, which may be about to end, and that one for its thread.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for processes that only look whether a watcher runs. They share the lock for a
 /// moment, and a busy machine may stop them in that moment.
@@ -154,8 +153,7 @@ impl Watcher {
         self.engine.write_status_now();
         let (servers, ended) = self.follower;
         drop(servers);
-        // It still ends the tasks whose reports it was given, which no later watcher does, and its last report is that no
-        // watcher runs here.
+        // It still ends the tasks whose reports it was given, which no later watcher does, and reports its end.
         let _ = ended.recv_timeout(LOCK_PATIENCE);
         if let Err(error) = self.log.end_session(ACTOR) {
             tracing::warn!(%error, "cannot record the end of the session");
