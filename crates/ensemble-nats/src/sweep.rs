@@ -1,7 +1,5 @@
 //! Removes old settled messages.
 
-use std::time::Duration;
-
 use super::record::MessageStage;
 use super::watch::MailboxWatch;
 use super::{NatsTransport, lock};
@@ -11,7 +9,7 @@ use ensemble_core::message::{MessageId, Name};
 
 /// Most messages that one sweep removes from one mailbox, so that it stays short.
 const REMOVALS_MAX: usize = 1000;
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
 impl NatsTransport {
     /// Removes settled messages that are older than their mailbox's `done_days`, as a directory's
@@ -23,8 +21,7 @@ impl NatsTransport {
     pub fn sweep(&self) -> Result<u64> {
         let mut removed = 0;
         visit_all_mailboxes(self.mailboxes()?, |mailbox| {
-            let keep = DAY.as_millis() * u128::from(self.settings_of(mailbox)?.done_days);
-            let keep = u64::try_from(keep).unwrap_or(u64::MAX);
+            let keep = DAY_MILLIS.saturating_mul(self.settings_of(mailbox)?.done_days);
             let now = u64::try_from(self.now().unix_millis()).unwrap_or(0);
             let Some(oldest_kept) = now.checked_sub(keep) else { return Ok(()) };
             let watch = self.recent(mailbox)?;

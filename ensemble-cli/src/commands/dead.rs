@@ -297,17 +297,16 @@ impl DeadLetterPlaces {
                     place.queue.mailboxes()?
                 }
             };
-            let mailboxes_are_many = mailbox.is_none();
-            for mailbox in mailboxes {
-                match place.queue.dead_letters(&mailbox) {
+            for name in mailboxes {
+                match place.queue.dead_letters(&name) {
                     Ok(letters) => {
                         is_known = true;
                         all.extend(letters.into_iter().map(|letter| (place, letter)));
                     }
                     Err(error @ Error::NoMailbox { .. }) => drop(unknown.get_or_insert(error)),
                     // The others are listed.
-                    Err(error) if mailboxes_are_many && !error.is_server_away() => {
-                        say(&format!("warning: mailbox {mailbox}: {error}"));
+                    Err(error) if mailbox.is_none() && !error.is_server_away() => {
+                        say(&format!("warning: mailbox {name}: {error}"));
                     }
                     Err(error) => return Err(error.into()),
                 }

@@ -99,7 +99,7 @@ impl AddMailbox {
 
 fn list(context: &Context) -> Outcome {
     let queue = ProjectQueue::open(context)?;
-    let (mut known, mut rows) = (Vec::new(), Vec::new());
+    let mut known = Vec::new();
     let bad = visit_mailboxes(queue.mailboxes()?, |name| {
         known.push((name.clone(), queue.settings(name)?));
         Ok(())
@@ -107,22 +107,20 @@ fn list(context: &Context) -> Outcome {
     for BadMailbox { name, error } in &bad {
         say(&format!("warning: mailbox {name}: {error}"));
     }
-    for (name, settings) in known {
-        if context.out.is_json() {
-            context.out.object(&described(&name, &settings))?;
-            continue;
-        }
-        rows.push(vec![
-            name.to_string(),
-            settings.capacity.map_or_else(|| "-".to_owned(), |capacity| capacity.to_string()),
-            settings.attempts_max.to_string(),
-            age(settings.lease_duration()),
-            format!("{}d", settings.done_days),
-        ]);
-    }
-    if !context.out.is_json() {
+    if context.out.is_json() {
+        known.iter().try_for_each(|(name, it)| context.out.object(&described(name, it)))?;
+    } else {
+        let row = |(name, settings): &(Name, Settings)| {
+            vec![
+                name.to_string(),
+                settings.capacity.map_or_else(|| "-".to_owned(), |capacity| capacity.to_string()),
+                settings.attempts_max.to_string(),
+                age(settings.lease_duration()),
+                format!("{}d", settings.done_days),
+            ]
+        };
         let heading = ["mailbox", "capacity", "attempts", "lease", "settled kept"];
-        context.out.table(&heading, rows)?;
+        context.out.table(&heading, known.iter().map(row).collect())?;
     }
     // The others are listed; the exit code says that one is missing.
     bad.into_iter().next().map_or(Ok(()), |bad| Err(bad.error.into()))
