@@ -30,6 +30,7 @@ fn a_full_mailbox_does_not_make_the_host_deaf() {
     eventually("it is known here", || bed.mailbox("bad/new").exists());
     break_part(&bed.mailbox("bad/new"), "wrong");
     eventually("the watcher meets it", || troubles().contains("mailbox bad here"));
+    assert!(bed.ok("status").contains("mailbox bad here"), "a person sees it, too");
     bed.write_file("queue/tasks/w9-task.yaml", "task_id: w9\ndescription: x\n...\n");
     eventually("other mail arrives", || !bed.json("inbox w9").is_empty());
     let status = bed.json("status").pop().unwrap();
@@ -50,6 +51,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     set_patience(&bed, 2);
     let kept = bed.run("send --to typo -m lost --id t-1");
     assert_eq!(kept.code, 0, "{kept:?}");
+    assert!(bed.run("status").stdout.contains("1 message to send"), "without a watcher");
     server.run();
     server.answers();
     set_patience(&bed, 120);

@@ -119,12 +119,18 @@ fn overdue(overview: &Overview) -> Vec<Value> {
     needs.filter_map(|need| row(need.agent.as_ref()?)).collect()
 }
 
-const OLD_CONFIG: &str = "  ensemble.yaml has changed since the watcher started: restart it (in a team, `ensemble up` does)";
+const OLD_CONFIG: &str = "ensemble.yaml has changed since the watcher started: restart it (in a team, `ensemble up` does)";
 
 fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
-    let out = &context.out;
-    if watcher.runs() && has_old_config(context.project()?) {
-        out.line(out.paint(WARNING, OLD_CONFIG))?;
+    let (out, project) = (&context.out, context.project()?);
+    let warn = |text: &str| out.line(out.paint(WARNING, format!("  {}", one_line(text))));
+    if watcher.runs() && has_old_config(project) {
+        warn(OLD_CONFIG)?;
+    }
+    if project.is_shared()?
+        && let Ok(waiting @ 1..) = project.open_outbox().and_then(|outbox| outbox.waiting())
+    {
+        warn(&format!("{} to send, in the outbox of this host", plural(waiting, "message")))?;
     }
     let Some(status) = watcher.status().filter(|_| watcher.runs()) else { return Ok(()) };
     let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -138,10 +144,12 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
         (number(&status["alarms"]["untold"]), "unsent alarm"),
     ];
     for (count, noun) in troubles.into_iter().filter(|(count, _)| *count > 0) {
-        out.line(out.paint(WARNING, format!("  {}", plural(count, noun))))?;
+        warn(&plural(count, noun))?;
     }
+    let of_servers = status["servers"]["troubles"].as_array().into_iter().flatten();
+    of_servers.filter_map(Value::as_str).try_for_each(warn)?;
     if let Some(why) = status["degraded"].as_str() {
-        out.line(out.paint(WARNING, format!("  the watcher polls: {}", one_line(why))))?;
+        warn(&format!("the watcher polls: {why}"))?;
     }
     Ok(())
 }
