@@ -87,5 +87,10 @@ mod tests {
         }
         let distinct: std::collections::BTreeSet<&String> = helps.iter().collect();
         assert_eq!(distinct.len(), faults.len());
+        // One mailbox that they refuse.
+        let (server, detail) = ("h".to_owned(), "denied: Permissions Violation".to_owned());
+        let denied = Error::Server { operation: "read", server, detail, unreachable: false };
+        let part = crate::attention::UnreadablePart::new("mailbox bad", &denied);
+        assert!(part.help.contains("permissions at the server"), "{part:?}");
     }
 }

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use ensemble_core::Error;
 use ensemble_team::steps::StepError;
 
+use super::server_remedy;
 use crate::attention::{UnreadCause, UnreadablePart};
 use crate::team::shell_word;
 
@@ -34,6 +35,7 @@ fn help(error: &Error) -> String {
             format!("correct or remove {}; `ensemble admin fsck` checks the rest", path.display())
         }
         Error::TooLarge { what, .. } => format!("look into {what}, and remove it"),
+        Error::Server { detail, .. } => server_remedy(detail).to_owned(),
         _ => "`ensemble admin fsck` says more".to_owned(),
     }
 }
