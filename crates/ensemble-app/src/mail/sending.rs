@@ -100,9 +100,7 @@ pub fn known_recipients(
             }
             Err(error @ Error::NoMailbox { .. }) => unknown.push(error),
             // Of several mailboxes, one that cannot be read is refused alone.
-            Err(error) if to_all.len() == 1 || error.is_server_away() => {
-                return Err(error.into());
-            }
+            Err(error) if to_all.len() == 1 || error.is_server_away() => return Err(error.into()),
             Err(_) => {}
         }
         recipients.push(to.clone());
