@@ -333,7 +333,7 @@ impl Error {
         matches!(self, Self::Io { source, .. } if is_out_of_descriptors(source))
     }
 
-    /// Whether the servers do not answer, so that all that is on them fails alike. What they refuse is one thing.
+    /// Whether the servers do not answer, so that all that is on them fails alike. What they refuse concerns one thing.
     #[must_use]
     pub const fn is_server_away(&self) -> bool {
         matches!(self, Self::Server { unreachable: true, .. })
