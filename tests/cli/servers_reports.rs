@@ -94,26 +94,30 @@ fn sees_server(bed: &Bed, is_connected: bool) -> bool {
 
 #[test]
 fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
-    // Whether the watcher ends before that.
-    for is_restarted in [false, true] {
+    // Whether the watcher knows that it is away, and whether it is killed before it is back.
+    for (is_noticed, is_killed) in [(false, false), (true, true), (false, true)] {
         let (server, bed) = one_host();
         set_patience(&bed, 1);
         hold_of_pool(&bed);
         let mut watcher = Some(watch(&bed));
         eventually("the watcher has reached the server", || sees_server(&bed, true));
+        let notices = || {
+            eventually("the watcher notices that it is away", || sees_server(&bed, false));
+        };
         server.kill();
-        if !is_restarted {
-            drop_report(&bed);
+        if is_noticed {
+            notices();
         }
-        eventually("the watcher notices that the server is away", || sees_server(&bed, false));
-        if is_restarted {
-            drop_report(&bed);
+        drop_report(&bed);
+        if is_killed {
             eventually("its message is stored here", || {
                 let stored = std::fs::read_dir(bed.mailbox("dispatch/new"));
                 stored.is_ok_and(|mut stored| stored.next().is_some())
             });
             drop(watcher.take());
             watcher = Some(watch(&bed));
+        } else {
+            notices();
         }
         server.run();
         server.answers();

@@ -179,7 +179,6 @@ impl AuthorFeedback {
         remote: &ServerSight,
     ) -> Result<Vec<Name>> {
         let Some(author) = file.author() else { return Ok(Vec::new()) };
-        remote.require_servers()?;
         let written_at = TaskEnds::written_at(&file.stat);
         let (task, attempt) = (report.task_id.as_str(), report.attempt());
         let end =

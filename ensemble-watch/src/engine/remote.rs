@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use ensemble_core::message::{MessageId, Name};
+use ensemble_core::Result;
+use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::spool::Spool;
-use ensemble_core::{Error, Result};
 use ensemble_project::Project;
 use ensemble_project::workload::Workload;
 use ensemble_team::holdings::{HeldAs, Holding};
@@ -89,17 +89,16 @@ impl ServerSight {
         Some(holds.map(|(agent, _)| agent.clone()).collect())
     }
 
-    /// Refuses to hand over what a later watcher would not do again.
-    ///
-    /// # Errors
-    /// The servers are away, and this watcher may end before they are back.
-    pub(super) fn require_servers(&self) -> Result<()> {
-        if self.0.as_ref().is_none_or(|team| team.condition["connected"] == true) {
-            return Ok(());
-        }
-        let (server, detail) =
-            ("the team's servers".to_owned(), "there is no connection".to_owned());
-        Err(Error::Server { operation: "begin or end a task", server, detail, unreachable: true })
+    /// Whether the servers can be used, or the mailboxes are in the directory.
+    pub(super) fn are_reached(&self) -> bool {
+        self.0.as_ref().is_none_or(|team| team.condition["connected"] == true)
+    }
+
+    /// Whether the thread that follows the servers has yet to end the task of a report of this time.
+    pub(super) fn has_end(&self, written_at: Timestamp) -> bool {
+        let Some(team) = &self.0 else { return false };
+        let sight = team.sight.lock().unwrap_or_else(PoisonError::into_inner);
+        !sight.unsigned.is_empty() || sight.reports.iter().any(|it| it.written_at == written_at)
     }
 
     /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.

@@ -145,11 +145,9 @@ impl ServerFollower {
                 Err(error) => tracing::warn!(%error, task = %ack.task, "cannot receive its task"),
             }
         }
-        while let Some(task) = self.sighted(|sight| sight.unsigned.pop()) {
-            if let Err(error) = self.acked.settle(&task, queue) {
-                self.sighted(|sight| sight.unsigned.push(task));
-                return Err(error);
-            }
+        while let Some(task) = self.sighted(|sight| sight.unsigned.last().cloned()) {
+            self.acked.settle(&task, queue)?;
+            self.sighted(|sight| sight.unsigned.retain(|it| *it != task));
         }
         Ok(())
     }

@@ -33,8 +33,9 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
-            if let Err(error) = mail.remote.require_servers() {
-                return self.wait(now, &file.box_name, &file.file, &error, context);
+            // This watcher may end before the servers are back, and no later one reads the ack again.
+            if !mail.remote.are_reached() {
+                return self.retry(now, &file, ROUTE_RETRY);
             }
             let ack = AckFile { task: task.to_owned(), file, since: now, is_recorded: false };
             mail.remote.share_observation(|sight| sight.acks.push(ack));

@@ -6,12 +6,16 @@
 //! | its reported task ends: the record, and settling its messages; a review is counted; its author is advised | it is tried again, also after the file is gone; the ledger learns of the file when all are done |
 //! | an `ack/` file receives its task | the file is read again |
 //! | the notice of a file that is set aside | the file stays, and is tried again |
+//!
+//! Where the mailboxes are on servers, the thread that follows them ends the task. A watcher that is killed before has
+//! not entered the file into the ledger, so the next one begins again.
 
 use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::is_refusal;
+use ensemble_team::driver::TaskEnds;
 
 use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
 use crate::routing;
@@ -20,11 +24,12 @@ use crate::work_file::WorkFile as _;
 /// How many files with effects that are not done are remembered; more are found again by a listing.
 const UNDONE_MAX: usize = 1_000;
 
-/// A routed file with effects that have failed.
+/// A routed file with effects that have failed, or that are left to the thread that follows the servers.
 pub(super) struct UndoneFile {
     pub(super) due: Monotonic,
     pub(super) file: CompleteFile,
     entry: LedgerEntry,
+    is_left: bool,
 }
 
 impl DropBoxes {
@@ -40,15 +45,26 @@ impl DropBoxes {
         let undone = std::mem::take(&mut self.undone).into_iter();
         let (due, later): (Vec<UndoneFile>, _) = undone.partition(|undone| undone.due <= now);
         self.undone = later;
-        let again = due.into_iter().map(|UndoneFile { file, entry, .. }| (file, entry));
+        let again = due.into_iter().map(|undone| (undone.file, undone.entry, undone.is_left));
+        let routed = routed.into_iter().map(|(file, entry)| (file, entry, false));
         let mut entries = Vec::new();
-        for (file, entry) in again.chain(routed) {
-            match self.take_effect(&file, context, mail) {
+        for (file, entry, is_left) in again.chain(routed) {
+            let taken =
+                if is_left { Ok(Vec::new()) } else { self.take_effect(&file, context, mail) };
+            let is_left = match taken {
                 Ok(changed) => {
                     mail.changed(changed);
-                    entries.push(entry);
+                    true
                 }
-                Err(error) => self.remember_undone(now, file, entry, &error, context),
+                Err(error) => {
+                    self.record_waiting(&file.path(), &error, context);
+                    false
+                }
+            };
+            if is_left && !mail.remote.has_end(TaskEnds::written_at(&file.stat)) {
+                entries.push(entry);
+            } else if self.undone.len() < UNDONE_MAX {
+                self.undone.push(UndoneFile { due: now + ROUTE_RETRY, file, entry, is_left });
             }
         }
         entries
@@ -73,20 +89,6 @@ impl DropBoxes {
         Ok(changed)
     }
 
-    fn remember_undone(
-        &mut self,
-        now: Monotonic,
-        file: CompleteFile,
-        entry: LedgerEntry,
-        error: &Error,
-        context: &EngineContext,
-    ) {
-        self.record_waiting(&file.path(), error, context);
-        if self.undone.len() < UNDONE_MAX {
-            self.undone.push(UndoneFile { due: now + ROUTE_RETRY, file, entry });
-        }
-    }
-
     /// A report without an author settles the task that its writer has read by an `ack/` file.
     fn settle_acked(
         &self,
@@ -95,7 +97,6 @@ impl DropBoxes {
         mail: &EngineMail,
     ) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
-        mail.remote.require_servers()?;
         mail.remote.share_observation(|sight| sight.unsigned.push(task.clone()));
         let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
         match routing::settle_acked(&lease, &*context.spool) {
