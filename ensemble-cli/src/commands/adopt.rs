@@ -44,12 +44,10 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let server = nearest_server(self.tmux_socket.as_deref())?;
-        let found = find_agent_panes(context.project()?, &server)?;
         if self.panes.is_empty() && !self.all {
-            return list(context, &found);
+            return list(context, &find_agent_panes(context.project()?, &server)?);
         }
-        let wanted = self.wanted(&found)?;
-        self.adopt(context, &server, &wanted)
+        self.adopt(context, &server)
     }
 
     fn wanted<'a>(&self, found: &'a [RunningAgent]) -> Outcome<Vec<&'a RunningAgent>> {
@@ -70,7 +68,7 @@ impl Arguments {
         self.panes.iter().map(one).collect()
     }
 
-    fn adopt(&self, context: &Context, server: &TmuxServer, wanted: &[&RunningAgent]) -> Outcome {
+    fn adopt(&self, context: &Context, server: &TmuxServer) -> Outcome {
         let identity = context.identity()?;
         if let Some(actual) = identity.name.as_ref().filter(|_| identity.is_member()) {
             let text = format!("this is {actual}, who may not take panes into the team");
@@ -79,8 +77,10 @@ impl Arguments {
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let lock = team.lock()?;
+        // Under the lock: another command may have adopted some of them just now.
+        let found = find_agent_panes(context.project()?, server)?;
         let (mut brought, mut failed) = (Vec::new(), None);
-        for found in wanted {
+        for found in self.wanted(&found)? {
             let join = || -> Outcome<LaunchedAgent> {
                 let binding = server.bind(&found.pane.id)?;
                 Ok(team.join(&plan_adopted(context.project()?, &found.provider)?, &binding)?)

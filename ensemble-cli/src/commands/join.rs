@@ -64,10 +64,9 @@ impl Arguments {
         print_brought(context, &[brought])
     }
 
-    /// A known agent may not take another name, and no agent may take another agent's pane.
+    /// A known agent may not take another name, and no name is taken that is up in another pane.
     fn may_join(&self, context: &Context, binding: &Binding) -> Outcome {
         let identity = context.identity()?;
-        let roster = context.project()?.roster();
         if let Some(actual) = identity.name.as_ref().filter(|_| identity.is_member())
             && *actual != self.name
         {
@@ -80,22 +79,15 @@ impl Arguments {
                 "run it outside of the team's panes; `ensemble agent start` starts an agent",
             ));
         }
-        let (members, _) = roster.entries()?;
-        for member in members.iter().filter(|member| member.is_present()) {
-            let Some(bound) = &member.binding else { continue };
-            let is_this_pane = bound == binding;
-            if is_this_pane && member.name != self.name {
-                let text = format!("pane {} belongs to {}", binding.id, member.name);
-                return Err(Failure::refused(text).with_hint("each agent needs its own pane"));
-            }
-            if !is_this_pane && member.name == self.name && is_bound_alive(bound)? {
+        let member = context.project()?.roster().get(&self.name)?.filter(Member::is_present);
+        match member.and_then(|member| member.binding).filter(|bound| bound != binding) {
+            Some(bound) if is_bound_alive(&bound)? => {
                 let text = format!("{} is up in pane {}", self.name, bound.id);
-                return Err(Failure::refused(text).with_hint(
-                    "`ensemble request shutdown` asks it to go; then its name is free",
-                ));
+                Err(Failure::refused(text)
+                    .with_hint("`ensemble request shutdown` asks it to go; then its name is free"))
             }
+            Some(_) | None => Ok(()),
         }
-        Ok(())
     }
 
     fn plan(self, context: &Context) -> Outcome<AgentPlan> {

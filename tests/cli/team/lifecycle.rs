@@ -215,7 +215,12 @@ fn a_pane_that_was_there_before_joins() {
     let refused = team.bed.fails(1, &join("second"));
     assert!(refused.contains("belongs to lead"), "{refused}");
     let refused = team.bed.fails(1, &join("worker-1"));
-    assert!(refused.contains("belongs to lead"), "{refused}");
+    assert!(refused.contains("worker-1 is up in pane"), "{refused}");
+    let config = fs::read_to_string(team.bed.project().join("ensemble.yaml")).unwrap();
+    team.bed.write_file("ensemble.yaml", format!("{config}  second: {{pane: '{id}'}}\n"));
+    let refused = team.bed.run("up second");
+    assert!(refused.code == 1 && refused.stderr.contains("belongs to lead"), "{refused:?}");
+    team.bed.write_file("ensemble.yaml", config);
     // A member cannot take another name.
     let refused = team.order("worker-1", &format!("$E agent join lead --pane {id} {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
@@ -260,6 +265,8 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     let refused = team.bed.fails(1, &format!("agent adopt {} {socket}", panes[1]));
     assert!(refused.contains("belongs to claude"), "{refused}");
     team.bed.fails(3, &format!("agent adopt %999 {socket}"));
+    let twice = team.bed.run(&format!("agent adopt {0} {0} {socket}", panes[0]));
+    assert!(twice.code == 1 && twice.stderr.contains("belongs to claude-2"), "{twice:?}");
     team.bed.ok(&format!("agent adopt --all {socket}"));
     let second = team.member("claude-2");
     assert_eq!(

@@ -114,11 +114,16 @@ impl ProjectTeam<'_> {
         }
     }
 
-    /// Adopts an existing pane for an agent.
+    /// Adopts an existing pane for an agent; refused while it is another agent's. Hold [`ProjectTeam::lock`] in the meantime.
     pub fn join(&self, plan: &AgentPlan, binding: &Binding) -> Result<LaunchedAgent> {
+        let has_pane = |it: &Member| it.binding.as_ref() == Some(binding) && it.is_present();
+        let owner = self.roster().entries()?.0.into_iter().find(has_pane);
+        if let Some(owner) = owner.as_ref().filter(|it| it.name != plan.name) {
+            let (pane, owner) = (binding.id.clone(), owner.name.clone());
+            return Err(RosterError::PaneTaken { pane, owner }.into());
+        }
         self.add_mailbox(plan)?;
-        let recorded = self.roster().get(&plan.name)?;
-        match recorded.filter(|m| m.binding.as_ref() == Some(binding) && m.is_present()) {
+        match owner {
             Some(member) => {
                 self.write_binding(&member)?;
                 Ok(LaunchedAgent { member, how: HowBrought::Running })

@@ -12,10 +12,12 @@ pub enum RosterError {
     OtherName { name: Name, member: Name },
     #[error("`{agent}` is an agent of the team on host {host}")]
     Elsewhere { agent: Name, host: Name },
+    #[error("pane {pane} belongs to {owner}: each agent needs its own pane")]
+    PaneTaken { pane: String, owner: Name },
 }
 
 impl AreaError for RosterError {
     fn is_invariant_broken(&self) -> bool {
-        !matches!(self, Self::Elsewhere { .. })
+        !matches!(self, Self::Elsewhere { .. } | Self::PaneTaken { .. })
     }
 }
