@@ -114,7 +114,7 @@ impl ProjectTeam<'_> {
         }
     }
 
-    /// Adopts an existing pane for an agent; refused while it is another agent's. Hold [`ProjectTeam::lock`] in the meantime.
+    /// Adopts an existing pane for an agent; refused while another agent has it. Hold [`ProjectTeam::lock`].
     pub fn join(&self, plan: &AgentPlan, binding: &Binding) -> Result<LaunchedAgent> {
         let has_pane = |it: &Member| it.binding.as_ref() == Some(binding) && it.is_present();
         let owner = self.roster().entries()?.0.into_iter().find(has_pane);

@@ -230,6 +230,14 @@ pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
+/// The value of one variable in the environment with which a process was started.
+pub(crate) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
+    let environment = sys::environment(pid)?;
+    let value =
+        |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    environment.split(|byte| *byte == 0).find_map(value)
+}
+
 /// `pid` and its ancestors, the nearest first, each with its start time: together they name a
 /// process beyond doubt. The line ends at a process that has ended, or that this user may not read.
 pub fn line_of(pid: u32) -> Vec<(u32, u64)> {

@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal as Number};
 
-use crate::provider::{process, profile};
+use crate::provider::process::{self, variable};
+use crate::provider::profile;
 use crate::sys::{self, ProcessHandle};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
-pub(crate) use table::variable;
 use table::{ProcessTable, read_row};
 
 pub use error::ReaperError;

@@ -13,8 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::control::ATTACH;
 use super::failure::TmuxFailure;
 use super::spawned;
-use crate::provider::process::line_of;
-use crate::reaper::variable;
+use crate::provider::process::{line_of, variable};
 use crate::sys::{self, ProcessHandle};
 
 /// The variable that holds the process id of a client's owner.

@@ -1,5 +1,5 @@
-//! Claude Code's session files: `~/.claude/sessions/<pid>.json`, what `claude agents --json` prints
-//! (seen at 2.1.330; undocumented, so everything in them may be missing).
+//! Claude Code's session files: `~/.claude/sessions/<pid>.json` (or below `$CLAUDE_CONFIG_DIR`), what
+//! `claude agents --json` prints (seen at 2.1.330; undocumented, so everything in them may be missing).
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -78,6 +78,7 @@ fn read(path: &Path) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::SourcePlaces;
     use super::*;
 
     fn written(text: &str) -> Result<AgentReport, String> {
@@ -106,6 +107,21 @@ mod tests {
             let report = written(&format!(r#"{{"pid":PID,{fields}}}"#)).expect(fields);
             assert_eq!((report.state, report.detail.as_str()), (state, detail));
         }
+    }
+
+    #[test]
+    fn a_program_that_was_started_with_another_home_is_asked_there() {
+        let home = tempfile::tempdir().expect("a directory");
+        let mut program = std::process::Command::new("sleep");
+        let program = program.arg("3600").env("CLAUDE_CONFIG_DIR", home.path());
+        let mut program = program.spawn().expect("a process");
+        let (pid, sessions) = (program.id(), home.path().join("sessions"));
+        std::fs::create_dir(&sessions).expect("a directory");
+        let idle = format!(r#"{{"pid":{pid},"status":"idle"}}"#);
+        std::fs::write(sessions.join(format!("{pid}.json")), idle).expect("a file");
+        let rests = SourcePlaces::in_home(Path::new("/nowhere")).claude_rests(pid);
+        program.kill().and_then(|()| program.wait()).expect("its end");
+        assert!(rests);
     }
 
     #[test]

@@ -10,8 +10,11 @@ mod place;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+use super::process::variable;
 use super::profile::{MachineSource, Profile};
 use ensemble_core::agent::AgentState;
 
@@ -59,7 +62,7 @@ impl AgentAnswer {
     }
 }
 
-/// Where the sources are. The default knows none; nothing is read from the environment.
+/// Where the sources are. The default knows none; nothing is read from the environment of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePlaces {
     claude_sessions: Option<PathBuf>,
@@ -94,8 +97,15 @@ impl SourcePlaces {
 
     /// Whether the Claude Code that runs in or below process `pid` says that it waits for a prompt.
     pub fn claude_rests(&self, pid: u32) -> bool {
-        let report = self.claude_sessions.as_deref().and_then(|at| claude::report(at, pid).ok());
+        let report = self.claude_sessions_of(pid).and_then(|at| claude::report(&at, pid).ok());
         report.is_some_and(|report| report.state == AgentState::Ready)
+    }
+
+    /// The session files of the Claude Code in or below process `pid`, which may have been started with another home.
+    fn claude_sessions_of(&self, pid: u32) -> Option<PathBuf> {
+        let usual = self.claude_sessions.clone()?;
+        let other = variable(pid, "CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty());
+        Some(other.map_or(usual, |dir| PathBuf::from(OsString::from_vec(dir)).join("sessions")))
     }
 
     /// The OpenCode server that the agent in the pane belongs to.
@@ -124,9 +134,9 @@ impl SourcePlaces {
 pub fn ask(profile: &Profile, pid: u32, places: &SourcePlaces) -> AgentAnswer {
     match profile.machine_source() {
         None => AgentAnswer::Nothing,
-        Some(MachineSource::ClaudeSessions) => match &places.claude_sessions {
+        Some(MachineSource::ClaudeSessions) => match places.claude_sessions_of(pid) {
             None => AgentAnswer::Nothing,
-            Some(sessions) => heard(sessions.display().to_string(), claude::report(sessions, pid)),
+            Some(sessions) => heard(sessions.display().to_string(), claude::report(&sessions, pid)),
         },
         Some(MachineSource::OpencodeHttp) => ask_opencode(profile, pid, &places.opencode),
     }
