@@ -19,6 +19,7 @@ use ensemble_core::{Error, allow_missing};
 use ensemble_project::Project;
 use ensemble_project::team::{ProjectTeam, session_of};
 use ensemble_team::authority::AuthorityAct;
+use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_tmux::tmux::{PaneSigns, TeamSession};
 use rustix::process::{Pid, Signal, kill_process};
@@ -84,11 +85,20 @@ impl Arguments {
             ends_unrecorded: self.force,
             id: None,
         };
-        let members = present_members(project)?;
-        let fates = farewell.drain(&ProjectQueue::open(context)?, &members, start_watcher)?;
-        print_fates(context, &fates)?;
-        let team = starting::open_running(context, &spool)?;
-        let _alone = team.lock()?;
+        let mut asked = BTreeSet::new();
+        let (team, _alone) = loop {
+            let members = present_members(project)?;
+            let fates = farewell.drain(&ProjectQueue::open(context)?, &members, start_watcher)?;
+            print_fates(context, &fates)?;
+            asked.extend(members.into_iter().map(|member| (member.name, member.generation)));
+            let team = starting::open_running(context, &spool)?;
+            let lock = team.lock()?;
+            // One that was started in the meantime is asked as well.
+            let mut present = project.roster().entries()?.0.into_iter().filter(Member::is_present);
+            if present.all(|member| asked.contains(&(member.name, member.generation))) {
+                break (team, lock);
+            }
+        };
         let session = team.session()?;
         let is_watched = FileLock::is_held(&project.watch_lock())?;
         let watcher = if is_watched { "stopped" } else { "was not running" };

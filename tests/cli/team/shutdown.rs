@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
+use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -228,6 +230,24 @@ fn force_ends_a_team_whose_shutdown_cannot_be_stored() {
     fs::remove_file(&requests).unwrap();
     fs::create_dir(&requests).unwrap();
     team.bed.ok("down");
+    assert_eq!(team.member("worker-1")["state"], "shutdown");
+}
+
+#[test]
+fn an_agent_that_is_started_while_its_team_leaves_is_asked_as_well() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let state = team.bed.project().join(".ensemble");
+    let row = state.join("roster/worker-1.yaml");
+    let started = fs::read_to_string(&row).unwrap().replace("generation: 1", "generation: 2");
+    let lock = FileLock::acquire(&state.join("locks/up.lock"), Duration::ZERO).unwrap();
+    let down = team.bed.start("down --force", Stdio::null());
+    eventually("it has left", || team.member("worker-1")["state"] == "shutdown");
+    fs::write(&row, started).unwrap();
+    drop(lock);
+    let down = ran(down.wait_with_output().unwrap());
+    assert_eq!((down.code, down.stdout.matches("worker-1").count()), (0, 2), "{down:?}");
     assert_eq!(team.member("worker-1")["state"], "shutdown");
 }
 
