@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, git, ran};
+use crate::bed::{Bed, Ran, git, objects, program, ran};
 
 /// A directory with programs of these names, which say a version.
 fn programs(bed: &Bed, names: &[&str]) -> String {
@@ -102,12 +103,26 @@ fn doctor_sees_what_git_sees() {
     let bed = Bed::new();
     git(&bed.project(), "init -q");
     assert!(bed.run("doctor").stdout.contains("ok    git          ignores the queue"));
-    fs::remove_file(bed.project().join("queue/.gitignore")).unwrap();
-    let told = bed.run("doctor").stdout;
-    assert!(
-        told.contains("messages could be committed") && told.contains("`ensemble init`"),
-        "{told}"
-    );
+    let (queue, below) = (bed.project().join("queue"), bed.project().join("src"));
+    fs::remove_file(queue.join(".gitignore")).unwrap();
+    fs::set_permissions(&queue, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(&below).unwrap();
+    // A remedy works in the directory in which it was printed.
+    for check in ["git", "permissions"] {
+        let found = |level: &str| {
+            let doctor = bed.command(&["doctor", "--json"]).current_dir(&below).output().unwrap();
+            let mut all = objects(&ran(doctor).stdout).into_iter();
+            all.find(|it| it["check"] == check && it["level"] == level)
+        };
+        let remedy = found("warn").unwrap()["remedy"].to_string();
+        let line = remedy.split('`').nth(1).unwrap();
+        let line = line.replace("ensemble -", &format!("{} -", program().display()));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]).current_dir(&below).env_clear().env("PATH", "/usr/bin:/bin");
+        shell.env("HOME", bed.project().parent().unwrap());
+        assert_eq!(ran(shell.output().unwrap()).code, 0, "{remedy}");
+        assert!(found("ok").is_some(), "{remedy}");
+    }
 }
 
 #[test]

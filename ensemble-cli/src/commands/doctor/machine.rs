@@ -84,7 +84,8 @@ fn limits_in(directory: &Path) -> Vec<DoctorCheck> {
         Some(if limit >= least {
             DoctorCheck::ok("inotify", text)
         } else {
-            let remedy = format!("sysctl fs.inotify.{name}={least}; until then polling steps in");
+            let remedy =
+                format!("`sudo sysctl fs.inotify.{name}={least}`; until then polling steps in");
             DoctorCheck::bad("inotify", CheckLevel::Warn, text, remedy)
         })
     };
@@ -107,7 +108,7 @@ mod tests {
         let levels: Vec<CheckLevel> = checks.iter().map(|check| check.level).collect();
         assert_eq!(levels, [CheckLevel::Ok, CheckLevel::Warn, CheckLevel::Ok]);
         let remedy = checks[1].remedy.as_deref().unwrap();
-        assert!(remedy.starts_with("sysctl fs.inotify.max_user_watches=8192"), "{remedy}");
+        assert!(remedy.starts_with("`sudo sysctl fs.inotify.max_user_watches=8192`"), "{remedy}");
     }
 
     #[test]

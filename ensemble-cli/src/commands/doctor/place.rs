@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
+use ensemble_project::team::shell_word;
 
 use super::{CheckLevel, DoctorCheck};
 
@@ -79,12 +80,9 @@ pub(super) fn git(project: &Project) -> Option<DoctorCheck> {
         return Some(DoctorCheck::ok("git", "ignores the queue and its state"));
     }
     let text = format!("git sees {}: messages could be committed", seen.join(" and "));
-    Some(DoctorCheck::bad(
-        "git",
-        CheckLevel::Warn,
-        text,
-        "`ensemble init` writes a .gitignore into each",
-    ))
+    let queue = shell_word(&project.queue.to_string_lossy());
+    let remedy = format!("`ensemble --queue {queue} init` writes a .gitignore into each");
+    Some(DoctorCheck::bad("git", CheckLevel::Warn, text, remedy))
 }
 
 #[cfg(test)]

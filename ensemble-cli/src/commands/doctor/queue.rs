@@ -10,6 +10,7 @@ use ensemble_core::durable::{Dir, Durability, FileLock};
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_project::Project;
 use ensemble_project::attention::WatcherState;
+use ensemble_project::team::shell_word;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::{CheckLevel, DoctorCheck};
@@ -69,7 +70,8 @@ fn permissions(queue: &Path) -> DoctorCheck {
         Ok(mode) if mode & 0o077 == 0 => DoctorCheck::ok("permissions", "private to its owner"),
         Ok(mode) => {
             let text = format!("others may look into the queue (mode {:o})", mode & 0o777);
-            let remedy = "`chmod go= queue` unless they are meant to";
+            let queue = shell_word(&queue.to_string_lossy());
+            let remedy = format!("`chmod go= {queue}`, unless they are meant to");
             DoctorCheck::bad("permissions", CheckLevel::Warn, text, remedy)
         }
         Err(error) => {
@@ -246,7 +248,7 @@ fn log(project: &Project) -> DoctorCheck {
             "event log",
             CheckLevel::Warn,
             format!("{} is not there yet", logs.display()),
-            "`ensemble init` makes it, or the first record",
+            "the first record makes it",
         ),
         Err(error) => DoctorCheck::bad(
             "event log",
