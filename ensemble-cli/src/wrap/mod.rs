@@ -181,7 +181,8 @@ impl WrappedAgent {
         let mut signals = Signals::new([SIGWINCH, SIGTERM, SIGHUP, SIGINT])?;
         let (pid, terminal) = (self.pid, self.terminal.as_ref().map(|(it, _)| Arc::clone(it)));
         thread::spawn(move || {
-            for signal in signals.forever() {
+            // The window may have changed before its signal was waited for.
+            for signal in [SIGWINCH].into_iter().chain(signals.forever()) {
                 match (signal, &terminal) {
                     (SIGWINCH, Some(terminal)) => terminal.resize(user::size()),
                     (SIGWINCH, None) => {}
