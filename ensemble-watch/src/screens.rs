@@ -5,7 +5,7 @@
 //! the cursor has moved, is shown or hidden, stands on another character    look
 //! output has ended, or begins again                                        look
 //! output goes on around the same cursor: a spinner, a clock                 nothing
-//! the server does not answer                                                ask again after RETRY
+//! the server does not answer                                                ask again, ever later up to RETRY_MAX
 //! ```
 
 use std::collections::HashMap;
@@ -19,8 +19,8 @@ use ensemble_tmux::tmux::{PaneCursor, TmuxServer};
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How often zellij is asked, which takes a process each time.
 const HOSTED_INTERVAL: Duration = Duration::from_millis(1500);
-/// How long a server that has not answered is left alone.
-const RETRY: Duration = Duration::from_secs(30);
+/// The longest pause after a question that a server has not answered. Each such question in a row doubles the pause.
+const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Output has ended after this many answers without any. One answer is not enough, since tmux reports the time of
 /// output in whole seconds.
 const QUIET_ANSWERS: u32 = 3;
@@ -31,6 +31,8 @@ pub(crate) struct ServerScreens {
     agents: HashMap<String, SeenScreen>,
     hosted: HostedActivity,
     next: Instant,
+    /// The pause after the next question that is not answered.
+    retry: Duration,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,8 @@ struct SeenScreen {
 
 impl ServerScreens {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { agents: HashMap::new(), hosted: HostedActivity::default(), next: now }
+        let (agents, hosted) = (HashMap::new(), HostedActivity::default());
+        Self { agents, hosted, next: now, retry: INTERVAL }
     }
 
     pub(crate) fn follow(&mut self, pane: &str, agent: &Name) {
@@ -74,11 +77,13 @@ impl ServerScreens {
         match cursors {
             Ok(cursors) => {
                 self.next = now + if in_tmux { INTERVAL } else { HOSTED_INTERVAL };
+                self.retry = INTERVAL;
                 self.changed(cursors)
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot ask for cursors");
-                self.next = now + RETRY;
+                self.next = now + self.retry;
+                self.retry = (self.retry * 2).min(RETRY_MAX);
                 Vec::new()
             }
         }
@@ -143,6 +148,22 @@ mod tests {
         assert_eq!(silent, [false, false, true, false, false], "output has ended once");
         assert!(tells(9, "1,3,1,0,❯"), "output begins again");
         assert!(!tells(10, "1,3,1,0,❯"));
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_asked_again_soon_and_then_ever_later() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut now, server) = (Instant::now(), TmuxServer::brief(home.path().join("none")));
+        let mut screens = ServerScreens::new(now);
+        screens.follow("%1", &Name::new("w1").unwrap());
+        let pauses: Vec<Duration> = (0..8)
+            .map(|_| {
+                assert!(screens.ask(now, &server).is_empty());
+                let next = screens.due().unwrap();
+                next - std::mem::replace(&mut now, next)
+            })
+            .collect();
+        assert_eq!((pauses[0], pauses[1], pauses[7]), (INTERVAL, INTERVAL * 2, RETRY_MAX));
     }
 
     #[test]
