@@ -13,7 +13,7 @@ use crate::tmux_support::eventually;
 
 /// Notes what it is asked, in `asked`. A prompt with the line `HANG` has no answer before the turn is cancelled. For one
 /// with a line `RUN:rm,it` it asks for leave to run that, and notes in `answers` what it got. Beside a file `steers` it
-/// takes words into a turn, which ends with them.
+/// takes words into a turn, which ends with them. Without a file `lifted` it is at a usage limit for a line `LIMIT`.
 const AGENT: &str = r#"
 import json, os, re, sys
 asked, answers = open("asked", "a"), open("answers", "a")
@@ -68,6 +68,8 @@ for line in sys.stdin:
             say({"id": 0, "method": "session/request_permission", "params": {"toolCall": tool, "options": options}})
         elif re.search(r"^HANG$", text, re.M):
             waiting = id
+        elif re.search(r"^LIMIT$", text, re.M) and not os.path.exists("lifted"):
+            say({"id": id, "error": {"code": 429, "message": "Too many requests"}})
         else:
             end(id, "end_turn")
 "#;
@@ -215,6 +217,22 @@ fn what_interrupts_and_is_only_announced_ends_one_turn() {
     agent.is_told("\nstop\n");
     let asked = agent.notes("asked");
     assert_eq!(asked.iter().filter(|it| it["method"] == "session/cancel").count(), 2, "{asked:?}");
+}
+
+#[test]
+#[ignore = "long"]
+fn what_a_usage_limit_has_refused_is_kept_and_said_again() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id first -m LIMIT");
+    agent.0.wait_for_evidence("w1", "limited", "rate_limit: Too many requests");
+    eventually("its lease is extended", || bed.mailbox("w1/lease/first@1.yaml").exists());
+    bed.write_file("lifted", "");
+    agent.is_told("Reminder: you still hold first");
+    let told = agent.prompts();
+    assert!(told.len() >= 3 && told[0].contains("\nLIMIT\n"), "{told:?}");
+    assert!(told[1..told.len() - 1].iter().all(|again| *again == told[0]), "{told:?}");
+    assert!(bed.mailbox("w1/cur/first@w1@1.yaml").exists());
 }
 
 #[test]

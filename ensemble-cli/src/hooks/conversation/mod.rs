@@ -13,6 +13,7 @@
 //! | calls `session/request_permission` | blocked | a request to the person ([`permission`]); its decision is the answer |
 //! | answers the prompt | idle | what the turn has used is counted; mail, and once what is still held, begin the next turn |
 //! | answers with an error | failed | the same after a pause |
+//! | answers that it is at a usage limit | limited | it keeps what it holds, and after a pause the prompt is said again |
 //!
 //! The end of a turn settles nothing: the agent does that by its verbs. The protocol takes no second prompt while a
 //! turn runs, so mail waits until it has ended. *A crash* of either process ends the other one: the client sees the
@@ -56,6 +57,9 @@ use permission::AskedPermission;
 
 /// How long nothing is said after a turn has failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(30);
+/// By the code [`TOO_MANY_REQUESTS`] or by one of these words, in lower case, an error says that it is a usage limit.
+const LIMITS: [&str; 5] = ["rate limit", "rate_limit", "usage limit", "hit your limit", "quota"];
+const TOO_MANY_REQUESTS: i64 = 429;
 /// How often to look for a decision while the agent waits for one.
 const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -69,6 +73,8 @@ struct Conversation<'a> {
     /// Who the agent is, until that is said with its first prompt.
     introduction: RefCell<String>,
     prompt: Cell<Option<u64>>,
+    /// The words of the last prompt.
+    prompted: RefCell<Value>,
     activity: Activity,
     asked: Vec<AskedPermission>,
     is_cancelled: bool,
@@ -101,6 +107,7 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
         model: model_of(&begun),
         introduction: RefCell::default(),
         prompt: Cell::default(),
+        prompted: RefCell::default(),
         activity: Activity::Idle,
         asked: Vec::new(),
         is_cancelled: false,
@@ -126,7 +133,7 @@ impl Voice for Conversation<'_> {
                 return Err(Failure::refused(format!("_session/steering: {answer}")));
             }
         } else {
-            self.prompt.set(Some(self.client.borrow_mut().request("session/prompt", words)?));
+            self.say_prompt(words)?;
         }
         self.introduction.borrow_mut().clear();
         show(&format!("\n{}\n", printable(said)));
@@ -177,10 +184,15 @@ impl Conversation<'_> {
         }
         self.answer_permissions(queue)?;
         permission::settle_responses(queue, &self.agent, &self.mailbox)?;
-        if self.quiet_until.take_if(|until| Instant::now() >= *until).is_some()
-            && self.activity == Activity::Failed
-        {
-            self.end_turn(Event::Stop, EventInput::default())?;
+        if self.quiet_until.take_if(|until| Instant::now() >= *until).is_some() {
+            match self.activity {
+                Activity::Failed => self.end_turn(Event::Stop, EventInput::default())?,
+                Activity::Limited => {
+                    self.say_prompt(self.prompted.take())?;
+                    self.begin_turn()?;
+                }
+                _ => {}
+            }
         }
         match self.activity {
             _ if self.quiet_until.is_some() => Ok(()),
@@ -216,22 +228,52 @@ impl Conversation<'_> {
             let usage = self.usage_of(&answer["result"], prompt);
             return self.end_turn(Event::Stop, EventInput { usage, ..EventInput::default() });
         };
-        let said = error["message"].as_str().unwrap_or("unknown error").to_owned();
+        let mut said = error["message"].as_str().unwrap_or("unknown error").to_owned();
         show(&format!("{}\n", printable(&said)));
         self.quiet_until = Some(Instant::now() + FAILED_PAUSE);
-        self.end_turn(Event::Failure, EventInput { error: Some(said), ..EventInput::default() })
+        let details = error.to_string().to_lowercase();
+        let is_limited =
+            error["code"] == TOO_MANY_REQUESTS || LIMITS.iter().any(|it| details.contains(it));
+        if is_limited {
+            said.insert_str(0, "rate_limit: ");
+        }
+        self.end_turn(Event::Failure, EventInput { error: Some(said), ..EventInput::default() })?;
+        if is_limited {
+            self.activity = Activity::Limited;
+            self.keep_held(queue)?;
+        }
+        Ok(())
+    }
+
+    /// Extends the leases of what the agent holds, as the watcher does where a screen shows the limit.
+    fn keep_held(&self, queue: &ProjectQueue) -> Outcome {
+        let Some(spool) = queue.directory() else { return Ok(()) };
+        let held = spool.observe(&self.mailbox)?.into_iter();
+        for held in held.filter(|held| held.lease.holder == self.agent) {
+            // What it does not hold any more is not extended.
+            let _ = spool.extend(&held.lease, held.duration);
+        }
+        Ok(())
+    }
+
+    fn say_prompt(&self, words: Value) -> Outcome {
+        let prompt = self.client.borrow_mut().request("session/prompt", words.clone())?;
+        self.prompt.set(Some(prompt));
+        self.prompted.replace(words);
+        Ok(())
+    }
+
+    fn begin_turn(&mut self) -> Outcome {
+        self.activity = Activity::Working;
+        self.report(Event::Prompt, EventInput::default())
     }
 
     /// Notes the end of a turn. The hook's text at the end of a turn begins the next one.
     fn end_turn(&mut self, event: Event, input: EventInput) -> Outcome {
         let reported = self.report(event, input);
-        self.activity = match event {
-            _ if self.prompt.get().is_some() => Activity::Working,
-            Event::Failure => Activity::Failed,
-            _ => Activity::Idle,
-        };
-        if self.activity == Activity::Working {
-            self.report(Event::Prompt, EventInput::default())?;
+        self.activity = if event == Event::Failure { Activity::Failed } else { Activity::Idle };
+        if self.prompt.get().is_some() {
+            self.begin_turn()?;
         }
         reported
     }
@@ -245,8 +287,7 @@ impl Conversation<'_> {
             Ok(())
         });
         if self.prompt.get().is_some() {
-            self.activity = Activity::Working;
-            self.report(Event::Prompt, EventInput::default())?;
+            self.begin_turn()?;
         }
         said
     }
