@@ -223,10 +223,12 @@ impl Conversation<'_> {
         let prompt = self.prompt.take().unwrap_or_default();
         self.is_cancelled = false;
         show("\n");
-        self.withdraw(queue)?;
+        // A question that cannot be withdrawn, because a person has just answered it, does not keep the turn from ending.
+        let withdrawn = self.withdraw(queue);
         let Some(error) = answer.get("error") else {
             let usage = self.usage_of(&answer["result"], prompt);
-            return self.end_turn(Event::Stop, EventInput { usage, ..EventInput::default() });
+            let input = EventInput { usage, ..EventInput::default() };
+            return self.end_turn(Event::Stop, input).and(withdrawn);
         };
         let mut said = error["message"].as_str().unwrap_or("unknown error").to_owned();
         show(&format!("{}\n", printable(&said)));
@@ -242,7 +244,7 @@ impl Conversation<'_> {
             self.activity = Activity::Limited;
             self.keep_held(queue)?;
         }
-        Ok(())
+        withdrawn
     }
 
     /// Extends the leases of what the agent holds, as the watcher does where a screen shows the limit.
