@@ -374,11 +374,12 @@ impl<'a> Companion<'a> {
         let items = server.last_items(&thread.id, ITEMS_MAX)?;
         drop(server);
         let is_read = |(id, _): &(String, CarriedMail)| is_named(id, &items);
-        let (read, unread): (SteeredMail, SteeredMail) =
-            self.steered.take().into_iter().partition(is_read);
-        let lost = if is_over { unread } else { self.steered.replace(unread) };
         self.with_hook(Event::Tool, EventInput::default(), |hook, queue| {
+            // First the lock: without it, all is still awaited.
             let mut locked = hook.sessions.lock(&hook.agent)?;
+            let (read, unread): (SteeredMail, SteeredMail) =
+                self.steered.take().into_iter().partition(is_read);
+            let lost = if is_over { unread } else { self.steered.replace(unread) };
             let all = [(read, true), (lost, false)].into_iter();
             let mut all = all.flat_map(|(mails, has)| mails.into_iter().map(move |it| (it.1, has)));
             all.try_for_each(|(mail, has)| carry::arrived(hook, queue, &mut locked, mail, has))
