@@ -13,7 +13,8 @@ use crate::tmux_support::eventually;
 
 /// Notes what it is asked, in `asked`. A prompt with the line `HANG` has no answer before the turn is cancelled. For one
 /// with a line `RUN:rm,it` it asks for leave to run that, and notes in `answers` what it got. Beside a file `steers` it
-/// takes words into a turn, which ends with them. Without a file `lifted` it is at a usage limit for a line `LIMIT`.
+/// takes words into a turn, which ends with them. Without a file `lifted` it is at a usage limit for a line `LIMIT`. It
+/// refuses one with a line `REFUSE`.
 const AGENT: &str = r#"
 import json, os, re, sys
 asked, answers = open("asked", "a"), open("answers", "a")
@@ -68,6 +69,8 @@ for line in sys.stdin:
             say({"id": 0, "method": "session/request_permission", "params": {"toolCall": tool, "options": options}})
         elif re.search(r"^HANG$", text, re.M):
             waiting = id
+        elif re.search(r"^REFUSE$", text, re.M):
+            end(id, "refusal")
         elif re.search(r"^LIMIT$", text, re.M) and not os.path.exists("lifted"):
             say({"id": id, "error": {"code": 429, "message": "Too many requests"}})
         else:
@@ -217,6 +220,18 @@ fn what_interrupts_and_is_only_announced_ends_one_turn() {
     agent.is_told("\nstop\n");
     let asked = agent.notes("asked");
     assert_eq!(asked.iter().filter(|it| it["method"] == "session/cancel").count(), 2, "{asked:?}");
+}
+
+#[test]
+fn a_refusal_of_the_model_is_a_failure() {
+    let agent = Spoken::new();
+    let bed = &agent.0.bed;
+    bed.ok("send --to w1 --id first -m REFUSE");
+    let session = || bed.read_file(".ensemble/sessions/w1.json");
+    eventually("its turn has failed", || session().contains("the model has refused the prompt"));
+    assert!(bed.mailbox("w1/cur/first@w1@1.yaml").exists());
+    let input = bed.object("agent usage w1")["tokens"]["input"].as_u64();
+    assert!(input >= Some(7), "its tokens count: {input:?}");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! | works | working | nothing; a message that interrupts goes into the turn where the agent offers that (`_session/steering`), or ends it: `session/cancel` |
 //! | calls `session/request_permission` | blocked | a request to the person ([`permission`]); its decision is the answer |
 //! | answers the prompt | idle | what the turn has used is counted; mail, and once what is still held, begin the next turn |
-//! | answers with an error | failed | the same after a pause |
+//! | answers with an error, or that the model refuses | failed | the same after a pause |
 //! | answers that it is at a usage limit | limited | it keeps what it holds, and after a pause the prompt is said again |
 //!
 //! The end of a turn settles nothing: the agent does that by its verbs. The protocol takes no second prompt while a
@@ -225,9 +225,11 @@ impl Conversation<'_> {
         show("\n");
         // A question that cannot be withdrawn, because a person has just answered it, does not keep the turn from ending.
         let withdrawn = self.withdraw(queue);
-        let Some(error) = answer.get("error") else {
-            let usage = self.usage_of(&answer["result"], prompt);
-            let input = EventInput { usage, ..EventInput::default() };
+        let usage = self.usage_of(&answer["result"], prompt);
+        let mut input = EventInput { usage, ..EventInput::default() };
+        let refusal = json!({ "message": "the model has refused the prompt" });
+        let is_refused = answer["result"]["stopReason"] == "refusal";
+        let Some(error) = answer.get("error").or_else(|| is_refused.then_some(&refusal)) else {
             return self.end_turn(Event::Stop, input).and(withdrawn);
         };
         let mut said = error["message"].as_str().unwrap_or("unknown error").to_owned();
@@ -239,7 +241,8 @@ impl Conversation<'_> {
         if is_limited {
             said.insert_str(0, "rate_limit: ");
         }
-        self.end_turn(Event::Failure, EventInput { error: Some(said), ..EventInput::default() })?;
+        input.error = Some(said);
+        self.end_turn(Event::Failure, input)?;
         if is_limited {
             self.activity = Activity::Limited;
             self.keep_held(queue)?;
