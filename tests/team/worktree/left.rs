@@ -114,6 +114,12 @@ fn worktrees_made_by_people_are_left_alone() {
     assert!(found.iter().all(|finding| finding.is_note) && found.len() == 1, "{found:?}");
     done(bed.trees().merge(&name("t1")).unwrap());
     assert_eq!(bed.directories(), ["mine", "notes"]);
+    // A person's branch has the name of a task's branch as well.
+    git(bed.home.path(), &["symbolic-ref", "refs/heads/task/t2", "refs/heads/main"]);
+    bed.task("t2");
+    let coder = bed.agent("coder-2", "coder");
+    bed.trees().claim_task(&name("t2"), &coder).unwrap();
+    assert_eq!(bed.refs("refs/heads/main"), ["refs/heads/main"]);
 }
 
 #[test]

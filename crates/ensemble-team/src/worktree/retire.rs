@@ -117,9 +117,10 @@ impl Worktrees {
         Ok(retired)
     }
 
-    /// Deletes a ref if it still exists.
+    /// Deletes a ref if it still exists, and not the branch for which it may be another name.
     pub(super) fn delete_ref(&self, lock: &FileLock, reference: &str, at: &str) -> Result<()> {
-        self.repository().under(lock).run(&["update-ref", "-d", reference, at]).map(drop)
+        let words = ["update-ref", "--no-deref", "-d", reference, at];
+        self.repository().under(lock).run(&words).map(drop)
     }
 
     /// Removes a worktree from git's list, with all its content.
