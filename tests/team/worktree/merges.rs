@@ -65,6 +65,17 @@ fn a_branch_that_is_checked_out_does_not_move() {
     assert!(bed.trees().checked_out().unwrap().is_some());
     git(bed.home.path(), &["switch", "--quiet", "--detach"]);
     assert_eq!(bed.trees().checked_out().unwrap(), None);
+    // A rebase and a bisection return to the branch.
+    git(bed.home.path(), &["switch", "--quiet", "integration"]);
+    let stop = ["-c", "sequence.editor=echo break >", "rebase", "--quiet", "-i", "HEAD"];
+    git(bed.home.path(), &stop);
+    assert!(bed.trees().checked_out().unwrap().is_some());
+    git(bed.home.path(), &["rebase", "--abort"]);
+    git(bed.home.path(), &["bisect", "start"]);
+    git(bed.home.path(), &["switch", "--quiet", "--detach"]);
+    assert!(bed.trees().checked_out().unwrap().is_some());
+    git(bed.home.path(), &["bisect", "reset", "HEAD"]);
+    assert_eq!(bed.trees().checked_out().unwrap(), None);
     // Another name of a branch moves that branch.
     git(bed.home.path(), &["branch", "--quiet", "-m", "integration", "real"]);
     git(bed.home.path(), &["symbolic-ref", "refs/heads/integration", "refs/heads/real"]);

@@ -178,7 +178,7 @@ pub enum WorktreeFault {
     #[error("the integration branch keeps moving: try again")]
     KeepsMoving,
     #[error(
-        "branch `{branch}` is checked out at {}: check out another branch there (`git switch --detach`), or name another one as `integration_branch`",
+        "branch `{branch}` is checked out at {}: finish any rebase or bisection there and check out another branch (`git switch --detach`), or name another one as `integration_branch`",
         path.display()
     )]
     IntegrationCheckedOut { branch: String, path: PathBuf },

@@ -263,7 +263,7 @@ impl Worktrees {
         let named = self.repository().ask(&["symbolic-ref", "--quiet", &reference])?;
         let reference = named.unwrap_or(reference);
         let mut entries = self.entries()?.into_iter();
-        let place = entries.find(|entry| entry.branch.as_ref() == Some(&reference));
+        let place = entries.find(|entry| self.has_branch(entry, &reference));
         Ok(place.map(|place| CheckedOut { branch, path: place.path }))
     }
 

@@ -56,7 +56,7 @@ impl Worktrees {
         let branch = format!("refs/heads/{}", Self::branch_of(task));
         let tip = self.commit_at(&branch)?;
         let is_elsewhere =
-            |entry: &&WorktreeEntry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
+            |entry: &&WorktreeEntry| entry.path != path && self.has_branch(entry, &branch);
         if let Some(other) = entries.iter().find(is_elsewhere) {
             let operation = Operation::RemoveBranch(Self::branch_of(task));
             return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
