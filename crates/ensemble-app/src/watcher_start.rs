@@ -8,14 +8,13 @@
 //!
 //! No one starts a watcher for a queue without a team, nor after `down`, which closes the window.
 
-use std::io;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_core::driver::nap;
-use ensemble_core::durable::FileLock;
+use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
@@ -120,9 +119,9 @@ pub fn keep_watcher(project: &Project) {
 }
 
 /// Starts a watcher that ends with the last agent.
-fn start_in_background(project: &Project) -> io::Result<()> {
+fn start_in_background(project: &Project) -> Outcome {
     let program = std::env::current_exe()?;
-    let log = std::fs::File::create(project.state.join("watch.log"))?;
+    let log = Dir::open(&project.state)?.begin_file("watch.log")?;
     let mut command = Command::new(program);
     command.arg("--queue").arg(&project.queue).args(["watch", "--while-used"]);
     for variable in AGENT_VARIABLES {

@@ -12,7 +12,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::starting;
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::durable::FileLock;
+use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::{Error, allow_missing};
@@ -166,7 +166,7 @@ impl Arguments {
         let project = context.project()?;
         let path = project.state.join(LOG_FILE);
         let io = |operation, source| Error::Io { operation, path: path.clone(), source };
-        let log = std::fs::File::create(&path).map_err(|e| io("create", e))?;
+        let log = Dir::open(&project.state)?.begin_file(LOG_FILE)?;
         let err = log.try_clone().map_err(|e| io("create", e))?;
         let program = std::env::current_exe().map_err(|e| io("find this program for", e))?;
         let mut command = Command::new(program);

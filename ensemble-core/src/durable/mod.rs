@@ -355,6 +355,12 @@ impl Dir {
         Ok(file)
     }
 
+    /// Begins a file again, empty. What had its name is removed, so a link there is not followed.
+    pub fn begin_file(&self, name: &str) -> Result<File> {
+        self.remove(name)?;
+        self.write_new(name, b"", FileModes::default(), Durability::Process)
+    }
+
     /// Removes a file; a missing one is not an error.
     pub fn remove(&self, name: &str) -> Result<()> {
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {

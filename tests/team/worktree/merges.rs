@@ -107,11 +107,15 @@ fn failing_tests_move_no_branch_and_are_reported() {
     bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
     let before = git(bed.home.path(), &["rev-parse", "integration"]);
+    let log = bed.path().join(".ensemble/merges/t1.log");
+    std::fs::create_dir(log.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(bed.path().join("README"), &log).unwrap();
     let trees = with_tests(&bed, "echo to the log; cat new; exit 7", Duration::from_secs(60));
     let MergeOutcome::Failed { reason } = trees.merge(&name("t1")).unwrap() else {
         panic!("merged")
     };
     assert!(reason.contains("exit status: 7") && reason.contains("to the log\nx"), "{reason}");
+    assert_eq!(std::fs::read_to_string(bed.path().join("README")).unwrap(), "one\n");
     assert_eq!(git(bed.home.path(), &["rev-parse", "integration"]), before);
     assert_eq!(bed.status("t1"), TaskStatus::IntegrationFailed);
     assert_eq!(bed.directories(), ["t1"], "the worktree stays for the repair");

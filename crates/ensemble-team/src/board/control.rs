@@ -18,7 +18,6 @@
 //! A team on servers has these files there, for all hosts ([`SharedFiles`], `control/PAUSE`). A file beside the board of
 //! one host stops that host only. Each host keeps a copy ([`super::SharedCopy`]) for readers without a connection.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
@@ -145,7 +144,7 @@ impl ActiveControl {
         match write_document(&path, text.as_bytes(), Durability::Process) {
             // A full disk still has room for an empty file, which stops the team as well.
             Err(error) if error.io_kind() == Some(ErrorKind::StorageFull) => {
-                File::create(&path).map_err(|_| error)?;
+                Dir::open(directory)?.begin_file(file.name()).map_err(|_| error)?;
             }
             other => other?,
         }

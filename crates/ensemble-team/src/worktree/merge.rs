@@ -19,7 +19,6 @@
 //! for the whole merge, too.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -318,8 +317,8 @@ impl Worktrees {
         let Some(MergeTests { command, limit }) = &self.options.tests else { return Ok(None) };
         let board = self.board.path().parent().unwrap_or_else(|| Path::new("."));
         let outputs = Dir::open(board)?.ensure_child(OUTPUTS, FileModes::default())?;
-        let path = outputs.path().join(format!("{}.log", task.id));
-        let output = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+        let name = format!("{}.log", task.id);
+        let (output, path) = (outputs.begin_file(&name)?, outputs.path().join(&name));
         let share = |error| Error::io("share", &path, error);
         let mut shell = without_git(Command::new("sh"));
         shell.arg("-c").arg(command).current_dir(at).env_remove(PASS_VARIABLE);
