@@ -1,10 +1,10 @@
 //! The life of a task from the claim to the verdict.
 
-use ensemble_team::board::{TaskStatus, is_fenced};
+use ensemble_team::board::{Board, TaskStatus, is_fenced};
 use ensemble_team::proto::task::TaskHolder;
 use ensemble_team::worktree::{ClaimedTask, ReviewDecision, Worktrees};
 
-use crate::worktree::bed::{Bed, commit, git, name, refusal};
+use crate::worktree::bed::{Bed, board_options, commit, git, name, refusal};
 
 /// A task in the hands of `coder-1`.
 fn claimed() -> (Bed, Worktrees, TaskHolder, ClaimedTask) {
@@ -32,6 +32,24 @@ fn a_fresh_worktree_begins_at_the_integration_branch_and_leaves_the_checkout_unc
     assert_eq!(task.worktree.as_deref(), Some(".worktrees/t1"));
     assert_eq!(task.lease_epoch, Some(claimed.granted.holder.epoch));
     assert_eq!(git(bed.home.path(), &["status", "--porcelain", "--branch"]), before);
+}
+
+#[test]
+fn worktrees_are_not_made_among_the_files_of_the_project() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let coder = bed.agent("coder-1", "coder");
+    std::fs::create_dir(bed.path().join("src")).unwrap();
+    commit(&bed.path(), "src/a.rs", "x");
+    for directory in ["src", bed.path().to_str().unwrap()] {
+        let mut options = board_options();
+        options.worktrees = Some(directory.to_owned());
+        let board = Board::at(bed.board.path(), options);
+        let trees = Worktrees::open(&board, bed.options()).unwrap();
+        let refused = trees.claim_task(&name("t1"), &coder).unwrap_err().to_string();
+        assert!(refused.contains("worktrees.directory: has files"), "{refused}");
+    }
+    assert!(!bed.path().join("src/.gitignore").exists());
 }
 
 #[test]

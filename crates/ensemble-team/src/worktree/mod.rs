@@ -236,7 +236,15 @@ impl Worktrees {
         std::fs::create_dir_all(&path)
             .map_err(|error| Error::io("create directory", &path, error))?;
         let dir = Dir::open(&path)?;
-        if dir.stat(".gitignore")?.is_none() {
+        let is_new = dir.stat(".gitignore")?.is_none();
+        // Our `.gitignore` would hide what is new among them.
+        let listed = ["ls-files", "--", ".", ":!.*"];
+        let tracked = || self.git.at(&path).with(CEILING_VARIABLE, "").run(&listed);
+        if self.project.starts_with(&path) || (is_new && tracked().is_ok_and(|it| !it.is_empty())) {
+            let detail = "has files of the project: name another directory in ensemble.yaml";
+            return Err(Error::malformed(&path, "worktrees.directory", detail));
+        }
+        if is_new {
             let text = b"# Worktrees of tasks, made and removed by Ensemble.\n*\n";
             let tmp = ".gitignore.tmp";
             dir.remove(tmp)?;
