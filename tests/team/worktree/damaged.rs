@@ -127,6 +127,9 @@ fn worktrees_may_be_behind_a_link_to_another_place() {
     let bed = Bed::new();
     let elsewhere = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(elsewhere.path(), bed.path().join(".worktrees")).unwrap();
+    // Another project has its worktrees there as well, and merges.
+    let (other, scratch) = (Bed::new(), elsewhere.path().join(".merge-t1-1"));
+    git(&other.path(), &["worktree", "add", "-q", "--detach", scratch.to_str().unwrap()]);
     let claimed = claimed(&bed, "t1", "coder-1");
     bed.trees().verify(&name("coder-1"), None, SystemClock.wall()).unwrap().unwrap();
     std::fs::remove_file(claimed.path.join("draft")).unwrap();
@@ -134,6 +137,7 @@ fn worktrees_may_be_behind_a_link_to_another_place() {
     bed.approve("t1");
     done(bed.trees().merge(&name("t1")).unwrap());
     assert!(repaired(&bed).is_empty() && !claimed.path.exists());
+    assert!(scratch.join("README").exists());
 }
 
 /// A repository with a submodule `inner`, which is initialised in the worktree of a claimed task.

@@ -122,7 +122,7 @@ impl Worktrees {
     }
 
     /// Whether a worktree is linked to another repository, which exists.
-    fn is_foreign(&self, path: &Path) -> bool {
+    pub(super) fn is_foreign(&self, path: &Path) -> bool {
         let link = link_of(path).filter(|link| link.is_dir());
         link.is_some_and(|link| !resolved(&link).starts_with(resolved(&self.common)))
     }

@@ -285,7 +285,9 @@ impl Worktrees {
     pub(super) fn sweep_scratches(&self, _merging: &FileLock) -> Result<Vec<PathBuf>> {
         let is_scratch = |path: &Path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            path.parent() == Some(&*self.directory()) && name.starts_with(SCRATCH)
+            // Projects may share the directory, and another one may be merging.
+            let is_its_place = path.parent() == Some(&*self.directory());
+            is_its_place && name.starts_with(SCRATCH) && !self.is_foreign(path)
         };
         let mut found: Vec<PathBuf> = self
             .entries()?

@@ -119,7 +119,10 @@ impl Worktrees {
         };
         let scratches = match repair {
             true => self.sweep_scratches(merging)?,
-            false => self.inside().filter(|path| file_name(path).starts_with(SCRATCH)).collect(),
+            false => self
+                .inside()
+                .filter(|path| file_name(path).starts_with(SCRATCH) && !self.is_foreign(path))
+                .collect(),
         };
         for path in scratches {
             found.push(note(None, path.display().to_string(), "a merge was interrupted here"));
