@@ -28,6 +28,8 @@ const ACK_SEARCH_MAX: usize = 1_000;
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
 const REPORTS: &str = "reports";
+/// What file managers add to the name of a copy, besides a number.
+const COPY_WORDS: [&str; 5] = ["copy", "kopie", "copie", "copia", "-"];
 
 /// The action for one file.
 #[derive(Debug)]
@@ -101,7 +103,8 @@ pub(crate) fn plan(
         };
     }
     let copied = copied_report(&file);
-    if copied.as_ref().is_some_and(|path| ledger.get(path).is_some()) {
+    let is_copy = copied.as_ref().is_some_and(|path| ledger.get(path).is_some());
+    if is_copy || is_marked_copy(&file, &entry, ledger) {
         return RoutingPlan::Unmatched { file };
     }
     let destination = match routes.destination(&path) {
@@ -166,6 +169,25 @@ fn meant_destination(
 fn copied_report(file: &CompleteFile) -> Option<String> {
     let is_copy = &*file.box_name == REPORTS && is_copy_of(&file.file);
     Some(format!("{REPORTS}/{}", meant_name(&file.file).filter(|_| is_copy)?))
+}
+
+/// Whether a delivered file was copied to this one, by content and name: `x (1).md`, `x copy.md` or `x 2.md`.
+fn is_marked_copy(file: &CompleteFile, entry: &LedgerEntry, ledger: &Ledger) -> bool {
+    let is_mark = |word: &str| {
+        let word = word.trim_matches(['(', ')']).to_ascii_lowercase();
+        word.parse::<u32>().is_ok() || COPY_WORDS.contains(&word.as_str())
+    };
+    let Some((mut stem, end)) = file.file.rsplit_once('.') else { return false };
+    while let Some((before, word)) = stem.rsplit_once(' ')
+        && is_mark(word)
+    {
+        let original = ledger.get(&format!("{}/{before}.{end}", file.box_name));
+        if original.is_some_and(|original| original.sha256 == entry.sha256) {
+            return true;
+        }
+        stem = before;
+    }
+    false
 }
 
 fn without_copy_mark(

@@ -112,6 +112,8 @@ fn a_file_without_a_mailbox_or_a_route_is_named_with_what_helps() {
 #[test]
 fn a_report_is_known_by_a_name_near_that_of_one_or_by_its_content() {
     let bed = Bed::new();
+    bed.ok("mailbox add notes");
+    bed.add_config("routes:\n  - match: reports/memo*\n    to: [notes]\n    type: note\n");
     let _watcher = watch(&bed);
     let rest = "worker_id: w1\nstatus: success\nsummary: 1 of 1 (100%) done, see ensemble.yaml:1\n";
     for (file, task) in [
@@ -133,10 +135,23 @@ fn a_report_is_known_by_a_name_near_that_of_one_or_by_its_content() {
     // A copy of what was delivered is not a second report.
     land(&bed, "reports/t6-completed.yaml", rest);
     assert_eq!(bed.object("recv --wait 60s --as dispatch")["task_id"], "t6");
-    for copy in ["t6-completed copy.yaml", "Kopie von t6-completed.yaml"] {
+    land(&bed, "reports/memo.yaml", rest);
+    assert_eq!(received(&bed, "notes").0, "reports/memo.yaml");
+    for copy in [
+        "t6-completed copy.yaml",
+        "Kopie von t6-completed.yaml",
+        "memo (1).yaml",
+        "memo 2.yaml",
+        "memo - Copy (2).yaml",
+    ] {
         land(&bed, &format!("reports/{copy}"), rest);
     }
-    eventually("they are named", || bed.json("log --type file.unmatched").len() == 2);
+    eventually("they are named", || bed.json("log --type file.unmatched").len() == 5);
+    let other = &rest.replace("done", "checked");
+    for (file, content) in [("memo 3.yaml", other.as_str()), ("memo two.yaml", rest)] {
+        land(&bed, &format!("reports/{file}"), content);
+        assert_eq!(received(&bed, "notes").0, format!("reports/{file}"));
+    }
     assert!(
         bed.json("inbox dispatch")
             .iter()
