@@ -5,6 +5,7 @@ use std::process::Command;
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
+use ensemble_team::worktree::without_git;
 
 use super::stage::{io_failure, quoted, write};
 
@@ -33,7 +34,7 @@ pub(super) fn begin(dir: &Path) -> Outcome {
 }
 
 pub(super) fn git(at: &Path, arguments: &[&str]) -> Outcome<String> {
-    let mut command = Command::new("git");
+    let mut command = without_git(Command::new("git"));
     command.arg("-C").arg(at).args(arguments).envs(ENVIRONMENT);
     let output = command.output().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::from(Error::MissingProgram {

@@ -214,7 +214,7 @@ impl<'a> GitCall<'a> {
 }
 
 /// Removes git's variables for a program that finds its repository by its working directory.
-pub(super) fn without_git(mut command: Command) -> Command {
+pub fn without_git(mut command: Command) -> Command {
     for name in REMOVED {
         command.env_remove(name);
     }

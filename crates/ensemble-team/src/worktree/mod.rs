@@ -72,6 +72,7 @@ pub use verify::{AgentDuty, UnfitReason, VerifiedAgent};
 
 pub(crate) use git::CEILING_VARIABLE;
 use git::GitRepository;
+pub use git::without_git;
 use list::shown_path;
 use remote::RemoteBranches;
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
 use ensemble_project::team::shell_word;
+use ensemble_team::worktree::without_git;
 
 use super::{CheckLevel, DoctorCheck};
 
@@ -60,7 +61,7 @@ pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
 pub(super) fn git(project: &Project) -> Option<DoctorCheck> {
     let root = project.root();
     let run = |arguments: &[&str]| {
-        let mut git = Command::new("git");
+        let mut git = without_git(Command::new("git"));
         git.arg("-C").arg(root).args(arguments).env("GIT_OPTIONAL_LOCKS", "0");
         git.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?.code()
     };
