@@ -41,6 +41,21 @@ fn reports_that_land_in_a_directory_made_anew_are_routed() {
 }
 
 #[test]
+fn the_file_that_tests_events_overwrites_nothing_through_a_link() {
+    let bed = Bed::with(&Settings::default(), "poll_interval: 1s\n");
+    let watcher = Watcher::start(&bed);
+    let canary = bed.state().join("canary/canary");
+    let (mine, link) = (bed.stage("mine"), bed.outside().join("link"));
+    symlink(&mine, &link).unwrap();
+    fs::rename(&link, &canary).unwrap();
+    eventually_true(PATIENCE, "it is written", || {
+        canary.symlink_metadata().is_ok_and(|it| it.is_file())
+    });
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+    watcher.stop();
+}
+
+#[test]
 fn reports_in_a_directory_that_took_the_place_of_another_are_routed() {
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);

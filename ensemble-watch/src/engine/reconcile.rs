@@ -5,6 +5,7 @@ use ensemble_project::Project;
 use ensemble_project::panes;
 use std::path::{Path, PathBuf};
 
+use ensemble_core::durable::Dir;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
@@ -43,8 +44,8 @@ impl Engine {
                 Effect::Scan => self.scan(now),
                 Effect::CheckPaths => self.check_paths(now),
                 Effect::RingCanary => {
-                    let path = canary(&self.context.project).join("canary");
-                    if let Err(error) = std::fs::write(path, b"still listening\n") {
+                    let dir = Dir::open(&canary(&self.context.project));
+                    if let Err(error) = dir.and_then(|dir| dir.begin_file("canary")) {
                         tracing::warn!(%error, "cannot write the canary");
                     }
                 }
