@@ -8,6 +8,9 @@ use ensemble_core::durable::Durability;
 
 /// Time limit of each command; a larger repository has no answer.
 const LIMIT: Duration = Duration::from_secs(5);
+/// Lists each changed and each untracked file, under any settings of the user.
+pub(super) const STATUS: [&str; 5] =
+    ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"];
 
 /// The changed files below a directory, as `git status` has them: two letters of state, a blank and
 /// the path relative to the directory. `None` if it is in no repository, if there is no git, or if
@@ -18,9 +21,7 @@ pub fn changed_files(directory: &Path) -> Option<Vec<String>> {
     // The directory may be inside a repository.
     let call = || git.at(directory).with(CEILING_VARIABLE, "");
     let prefix = call().run(&["rev-parse", "--show-prefix"]).ok()?;
-    let arguments =
-        ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", "."];
-    let listed = call().bytes(&arguments).ok()?;
+    let listed = call().bytes(&[&STATUS[..], &["--", "."]].concat()).ok()?;
     let listed = String::from_utf8_lossy(&listed);
     let entries = listed.split('\0').filter_map(|entry| entry.split_at_checked(3));
     let relative = |(state, path): (&str, &str)| {

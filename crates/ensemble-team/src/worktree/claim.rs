@@ -148,11 +148,8 @@ impl Worktrees {
         let lock = self.lock()?;
         let locked = self.board.lock()?;
         let plan = locked.plan_claim(id, agent)?;
-        let task = locked.state().task(id).cloned();
+        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         drop(locked);
-        let Some(task) = task else {
-            return Err(self.not_there(id).into());
-        };
 
         if plan.keeps_worktree {
             self.must_be_reachable(&task, Operation::Claim, seen.as_ref())?;
@@ -203,10 +200,7 @@ impl Worktrees {
         // Check first without committing, so that git is not started in vain.
         drop(ask()?);
         // As it is on the board, with the host that has its worktree now.
-        let task = self.board.read()?.task(id).cloned();
-        let Some(task) = task else {
-            return Err(self.not_there(id).into());
-        };
+        let task = self.board.read()?.task(id).cloned().ok_or_else(|| self.not_there(id))?;
         self.must_be_reachable(&task, Operation::Review(id.clone()), seen.as_ref())?;
         let path = self.path_of(&task);
         if let (Some(seen), Some(submitted)) = (&seen, &task.review_commit) {

@@ -22,31 +22,12 @@ const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// Variables that would make git work on another repository or in another way (`git rev-parse
 /// --local-env-vars`, and the programs that prompt people).
-const REMOVED: [&str; 23] = [
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ASKPASS",
-    "GIT_COMMON_DIR",
-    "GIT_CONFIG",
-    "GIT_CONFIG_COUNT",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_DIR",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_GRAFT_FILE",
-    "GIT_ICASE_PATHSPECS",
-    "GIT_GLOB_PATHSPECS",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_LITERAL_PATHSPECS",
-    "GIT_NAMESPACE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
-];
+const REMOVED: &str = "GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_ASKPASS GIT_COMMON_DIR GIT_CONFIG GIT_CONFIG_COUNT \
+    GIT_CONFIG_PARAMETERS GIT_DIR GIT_EXTERNAL_DIFF GIT_GLOB_PATHSPECS GIT_GRAFT_FILE \
+    GIT_ICASE_PATHSPECS GIT_IMPLICIT_WORK_TREE GIT_INDEX_FILE GIT_INTERNAL_SUPER_PREFIX \
+    GIT_LITERAL_PATHSPECS GIT_NAMESPACE GIT_NOGLOB_PATHSPECS GIT_NO_REPLACE_OBJECTS \
+    GIT_OBJECT_DIRECTORY GIT_PREFIX GIT_QUARANTINE_PATH GIT_REPLACE_REF_BASE GIT_SHALLOW_FILE \
+    GIT_WORK_TREE";
 
 /// The setting with which git runs no hooks. A hook that fails would undo what it cannot judge: a branch that is made, a
 /// ref of saved work.
@@ -215,7 +196,7 @@ impl<'a> GitCall<'a> {
 
 /// Removes git's variables for a program that finds its repository by its working directory.
 pub fn without_git(mut command: Command) -> Command {
-    for name in REMOVED {
+    for name in REMOVED.split(' ') {
         command.env_remove(name);
     }
     command

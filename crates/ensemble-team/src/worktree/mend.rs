@@ -26,12 +26,8 @@ use ensemble_core::{Error, Result};
 /// Largest `.git` file of a worktree, in bytes.
 const LINK_BYTES_MAX: usize = 8 * 1024;
 /// In git's record of a worktree: the files that name the branches to which a rebase or a bisection returns.
-const RETURNING: [&str; 4] = [
-    "rebase-merge/head-name",
-    "rebase-merge/update-refs",
-    "rebase-apply/head-name",
-    "BISECT_START",
-];
+const RETURNING: &str =
+    "rebase-merge/head-name rebase-merge/update-refs rebase-apply/head-name BISECT_START";
 /// Time limit of the `post-checkout` hook in a new worktree: the lease of its claim already runs.
 const HOOK_LIMIT: Duration = Duration::from_secs(60);
 
@@ -113,12 +109,12 @@ impl Worktrees {
     pub(super) fn has_branch(&self, entry: &WorktreeEntry, reference: &str) -> bool {
         let short = |name: &str| name.trim_start_matches("refs/heads/").to_owned();
         let record = link_of(&entry.path).unwrap_or_else(|| self.common.clone());
-        let returns = |file: &&str| {
+        let returns = |file: &str| {
             let text = read_file(&record.join(file), LINK_BYTES_MAX).ok().flatten();
             let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
             text.lines().any(|line| short(line) == short(reference))
         };
-        entry.branch.as_deref() == Some(reference) || RETURNING.iter().any(returns)
+        entry.branch.as_deref() == Some(reference) || RETURNING.split(' ').any(returns)
     }
 
     /// Whether a worktree is linked to another repository, which exists.

@@ -18,7 +18,7 @@
 //! merged with. This repository's own branch stays where it is, so it may be checked out. A lock among the hosts is held
 //! for the whole merge, too.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -269,31 +269,24 @@ impl Worktrees {
     /// The commit that brought another commit into a branch.
     pub(super) fn brought_by(&self, commit: &str, head: &str) -> Result<String> {
         let trailer = format!("--grep=^{TRAILER}: {commit}$");
-        let call = self.repository();
-        let ours = call.run(&["log", "--first-parent", "--format=%H", "-n1", &trailer, head])?;
+        let words = ["log", "--first-parent", "--format=%H", "-n1", &trailer, head];
+        let ours = self.repository().run(&words)?;
         if !ours.is_empty() {
             return Ok(ours);
         }
         let range = format!("{commit}..{head}");
-        let call = self.repository();
-        let path =
-            call.run(&["rev-list", "--first-parent", "--ancestry-path", "--reverse", &range])?;
+        let words = ["rev-list", "--first-parent", "--ancestry-path", "--reverse", &range];
+        let path = self.repository().run(&words)?;
         Ok(path.lines().next().unwrap_or(commit).to_owned())
     }
 
     /// Removes worktrees of dead mergers. The holder of the merge lock is the only live merger.
     pub(super) fn sweep_scratches(&self, _merging: &FileLock) -> Result<Vec<PathBuf>> {
-        let is_scratch = |path: &Path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // Projects may share the directory, and another one may be merging.
-            let is_its_place = path.parent() == Some(&*self.directory());
-            is_its_place && name.starts_with(SCRATCH) && !self.is_foreign(path)
-        };
         let mut found: Vec<PathBuf> = self
             .entries()?
             .into_iter()
             .map(|entry| entry.path)
-            .filter(|path| is_scratch(path))
+            .filter(|path| self.is_scratch(path))
             .collect();
         if !found.is_empty() {
             let lock = self.lock()?;
@@ -304,7 +297,7 @@ impl Worktrees {
         }
         for entry in std::fs::read_dir(self.directory()).into_iter().flatten().flatten() {
             let path = entry.path();
-            if is_scratch(&path) {
+            if self.is_scratch(&path) {
                 // Tests that outlived their merger may still write there; the next sweep removes
                 // the rest.
                 let _ = std::fs::remove_dir_all(&path);
@@ -379,9 +372,7 @@ impl<'a> ScratchWorktree<'a> {
         let words = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
         let arguments: Vec<&OsStr> =
             words.into_iter().chain([path.as_os_str(), OsStr::new(at)]).collect();
-        let lock = worktrees.lock()?;
-        worktrees.repository().under(&lock).run(&arguments)?;
-        drop(lock);
+        worktrees.repository().under(&worktrees.lock()?).run(&arguments)?;
         worktrees.run_checkout_hook(&path, at);
         Ok(Self { worktrees, merging, path })
     }
@@ -392,23 +383,14 @@ impl<'a> ScratchWorktree<'a> {
         let what = what.lines().next().unwrap_or_default();
         let id = &task.id;
         let text = format!("Merge task {id}: {what}\n\nEnsemble-Task: {id}\n{TRAILER}: {commit}\n");
-        let mut call = git.at(&self.path).under(self.merging);
+        let mut call = git.at(&self.path).under(self.merging).set("rerere.enabled=false");
         if git.at(&self.path).run(&["var", "GIT_COMMITTER_IDENT"]).is_err() {
             for (name, value) in IDENTITY {
                 call = call.with(name, value);
             }
         }
-        let arguments: [OsString; 8] = [
-            "-c".into(),
-            "rerere.enabled=false".into(),
-            "merge".into(),
-            "--no-ff".into(),
-            "--quiet".into(),
-            "-m".into(),
-            text.into(),
-            commit.into(),
-        ];
-        let (code, words) = call.attempt(&arguments)?;
+        let (code, words) =
+            call.attempt(&["merge", "--no-ff", "--quiet", "-m", text.as_str(), commit])?;
         match code {
             Some(0) => git.at(&self.path).run(&["rev-parse", "HEAD"]).map(MergeAttempt::Merged),
             // A conflict, or the user's hook rejected the merge.

@@ -38,7 +38,7 @@ use serde_json::json;
 
 use crate::admission::{Doorkeeper, TaskAct};
 use crate::board::{Board, BoardTask, is_branch};
-use ensemble_core::durable::{Dir, Durability, FileLock, FileModes};
+use ensemble_core::durable::{Durability, FileLock, write_document};
 use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
@@ -236,8 +236,8 @@ impl Worktrees {
         let path = self.directory();
         std::fs::create_dir_all(&path)
             .map_err(|error| Error::io("create directory", &path, error))?;
-        let dir = Dir::open(&path)?;
-        let is_new = dir.stat(".gitignore")?.is_none();
+        let hidden = path.join(".gitignore");
+        let is_new = hidden.symlink_metadata().is_err();
         // Our `.gitignore` would hide what is new among them.
         let listed = ["ls-files", "--", ".", ":!.*"];
         let tracked = || self.git.at(&path).with(CEILING_VARIABLE, "").run(&listed);
@@ -247,16 +247,7 @@ impl Worktrees {
         }
         if is_new {
             let text = b"# Worktrees of tasks, made and removed by Ensemble.\n*\n";
-            let tmp = ".gitignore.tmp";
-            dir.remove(tmp)?;
-            dir.replace_by(
-                ".gitignore",
-                text,
-                &dir,
-                tmp,
-                FileModes::default(),
-                Durability::Process,
-            )?;
+            write_document(&hidden, text, Durability::Process)?;
         }
         Ok(path)
     }
@@ -279,8 +270,7 @@ impl Worktrees {
 
     /// Whether one commit is an ancestor of another.
     fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
-        let call = self.repository();
-        Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
+        Ok(self.repository().ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
     }
 
     fn record(&self, kind: &str, data: serde_json::Value) {

@@ -119,10 +119,7 @@ impl Worktrees {
         };
         let scratches = match repair {
             true => self.sweep_scratches(merging)?,
-            false => self
-                .inside()
-                .filter(|path| file_name(path).starts_with(SCRATCH) && !self.is_foreign(path))
-                .collect(),
+            false => self.inside().filter(|path| self.is_scratch(path)).collect(),
         };
         for path in scratches {
             found.push(note(None, path.display().to_string(), "a merge was interrupted here"));
@@ -295,6 +292,12 @@ impl Worktrees {
             found.push(entry);
         }
         Ok(())
+    }
+
+    /// Whether it is a worktree of a merge. Projects may share the directory, and another one may be merging.
+    pub(super) fn is_scratch(&self, path: &Path) -> bool {
+        let is_in_place = path.parent() == Some(&*self.directory());
+        is_in_place && file_name(path).starts_with(SCRATCH) && !self.is_foreign(path)
     }
 
     fn inside(&self) -> impl Iterator<Item = PathBuf> {

@@ -125,10 +125,7 @@ impl Worktrees {
 
     /// Removes a worktree from git's list, with all its content.
     pub(super) fn remove_entry(&self, lock: &FileLock, path: &Path) -> Result<()> {
-        let path = path.as_os_str();
-        let words = ["worktree", "remove", "--force", "--force"].map(std::ffi::OsStr::new);
-        let arguments: Vec<_> = words.into_iter().chain([path]).collect();
-        self.repository().under(lock).run(&arguments).map(drop)
+        self.remove_worktree(lock, &["--force", "--force"], path)
     }
 
     fn put_aside(
@@ -158,7 +155,8 @@ impl Worktrees {
             }
             let removed = match (is_same, snapshot.is_clean) {
                 (true, _) => self.remove_saved(lock, &entry.path),
-                (false, true) => self.remove_clean(lock, &entry.path),
+                // Git refuses if a file is changed or untracked, and where there are submodules.
+                (false, true) => self.remove_worktree(lock, &[], &entry.path),
                 (false, false) => {
                     looked = Some(snapshot);
                     continue;
@@ -205,10 +203,9 @@ impl Worktrees {
         Ok(said.lines().next().map(str::to_owned))
     }
 
-    /// Removes a worktree. Git refuses if a file is changed or untracked, and where there are submodules.
-    fn remove_clean(&self, lock: &FileLock, path: &Path) -> Result<()> {
-        let words = ["worktree", "remove"].map(std::ffi::OsStr::new);
-        let arguments: Vec<_> = words.into_iter().chain([path.as_os_str()]).collect();
+    fn remove_worktree(&self, lock: &FileLock, options: &[&str], path: &Path) -> Result<()> {
+        let words = ["worktree", "remove"].iter().chain(options).map(std::ffi::OsStr::new);
+        let arguments: Vec<_> = words.chain([path.as_os_str()]).collect();
         self.repository().under(lock).run(&arguments).map(drop)
     }
 

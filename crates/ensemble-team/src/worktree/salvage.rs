@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::changes::STATUS;
 use super::list::WorktreeEntry;
 use super::remote::digits;
 use super::{GitError, Worktrees};
@@ -50,15 +51,8 @@ pub(super) struct GitStatus {
 
 impl Worktrees {
     pub(super) fn dirt(&self, path: &Path) -> Result<GitStatus> {
-        let call = self.git.at(path);
-        let bytes = call.bytes(&[
-            "status",
-            "--porcelain=v1",
-            "-z",
-            "--no-renames",
-            "--untracked-files=all",
-            "--ignored=traditional",
-        ])?;
+        let words = [&STATUS[..], &["--ignored=traditional"]].concat();
+        let bytes = self.git.at(path).bytes(&words)?;
         let (mut changed, mut ignored) = (Vec::new(), Vec::new());
         for line in bytes.split(|byte| *byte == 0).filter(|line| line.len() > 3) {
             let name = String::from_utf8_lossy(&line[3..]).into_owned();
