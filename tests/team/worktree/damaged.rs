@@ -138,6 +138,14 @@ fn worktrees_may_be_behind_a_link_to_another_place() {
     done(bed.trees().merge(&name("t1")).unwrap());
     assert!(repaired(&bed).is_empty() && !claimed.path.exists());
     assert!(scratch.join("README").exists());
+    // Its tasks may have the same names.
+    let theirs = elsewhere.path().join("t2");
+    git(&other.path(), &["worktree", "add", "-q", "--detach", theirs.to_str().unwrap()]);
+    bed.task("t2");
+    let coder = bed.agent("coder-2", "coder");
+    let refused = refusal(bed.trees().claim_task(&name("t2"), &coder));
+    assert!(refused.contains("a worktree of another repository"), "{refused}");
+    assert!(theirs.join("README").exists());
 }
 
 /// A repository with a submodule `inner`, which is initialised in the worktree of a claimed task.

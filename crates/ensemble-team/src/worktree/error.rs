@@ -158,6 +158,8 @@ pub enum WorktreeFault {
     NoWorktree { path: PathBuf },
     #[error("git does not work in {}", path.display())]
     BrokenWorktree { path: PathBuf },
+    #[error("there is a worktree of another repository at {}: name another directory as `worktrees: {{directory: …}}`", path.display())]
+    OtherRepository { path: PathBuf },
     #[error("its worktree is on host {host}: run this there")]
     OtherHost { host: String },
     #[error("the worktree has no commit")]

@@ -123,6 +123,16 @@ impl Worktrees {
         link.is_some_and(|link| !resolved(&link).starts_with(resolved(&self.common)))
     }
 
+    /// Whether another repository's worktree is at a path, and not a copy of one.
+    pub(super) fn is_taken(&self, path: &Path) -> bool {
+        let back = |record: PathBuf| {
+            let text = read_file(&record.join("gitdir"), LINK_BYTES_MAX).ok()??;
+            Some(record.join(String::from_utf8(text).ok()?.trim()))
+        };
+        let back = link_of(path).filter(|_| self.is_foreign(path)).and_then(back);
+        back.is_some_and(|back| resolved(&back) == resolved(&path.join(".git")))
+    }
+
     /// Runs the repository's `post-checkout` hook in a new worktree, as git does, but without a lock. The worktree
     /// exists, so a hook that fails is only reported; returns what it said.
     pub(super) fn run_checkout_hook(&self, path: &Path, head: &str) -> Option<String> {

@@ -57,9 +57,12 @@ impl Worktrees {
         let tip = self.commit_at(&branch)?;
         let is_elsewhere =
             |entry: &&WorktreeEntry| entry.path != path && self.has_branch(entry, &branch);
+        let operation = || Operation::RemoveBranch(Self::branch_of(task));
         if let Some(other) = entries.iter().find(is_elsewhere) {
-            let operation = Operation::RemoveBranch(Self::branch_of(task));
-            return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation));
+            return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation()));
+        }
+        if self.is_taken(path) {
+            return Err(WorktreeFault::OtherRepository { path: path.to_owned() }.to(operation()));
         }
         let known = entries.into_iter().find(|entry| entry.path == path);
         let mut retired = RetiredWorktree {
