@@ -214,7 +214,7 @@ fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {
 }
 
 /// Files whose messages are stored but not yet in the ledger.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RoutedBatch {
     pub(crate) unsynced: Vec<UnsyncedMessages>,
     /// The stored messages: mailbox, id, source, task.
@@ -227,12 +227,7 @@ pub(crate) struct RoutedBatch {
 
 /// Publishes what was planned. A file of which any recipient fails is tried again as a whole.
 pub(crate) fn publish(plans: Vec<RoutedFile>, spool: &Spool) -> RoutedBatch {
-    let mut batch = RoutedBatch {
-        unsynced: Vec::new(),
-        stored: Vec::new(),
-        failed: Vec::new(),
-        routed: Vec::new(),
-    };
+    let mut batch = RoutedBatch::default();
     for RoutedFile { file, entry, envelopes } in plans {
         let mut failed = None;
         // A recipient whose mailbox is full or broken withholds the file from no other.

@@ -111,37 +111,34 @@ impl<'a> GitCall<'a> {
 
     /// Runs the command and returns its output.
     pub(super) fn bytes<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Vec<u8>> {
-        let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
         if answer.status.success() {
             return Ok(answer.output);
         }
-        Err(failure(arguments, &at, &answer).into())
+        Err(failure(arguments, self.at, &answer).into())
     }
 
     /// Runs the command and returns its output; `None` if it exits with 1.
     pub(super) fn ask<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Option<String>> {
-        let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
         match answer.status.code() {
             Some(0) => Ok(Some(String::from_utf8_lossy(&answer.output).trim_end().to_owned())),
             Some(1) => Ok(None),
-            _ => Err(failure(arguments, &at, &answer).into()),
+            _ => Err(failure(arguments, self.at, &answer).into()),
         }
     }
 
     /// Runs the command and returns its exit code, with its error text if the code is not 0.
     pub(super) fn attempt<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<(Option<i32>, String)> {
-        let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
-        let words = match failure(arguments, &at, &answer) {
+        let words = match failure(arguments, self.at, &answer) {
             GitError::Failed { detail, .. } => detail,
             other => other.to_string(),
         };
         Ok((answer.status.code(), words))
     }
 
-    fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<GitAnswer> {
+    fn answer<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Result<GitAnswer> {
         let mut command = without_git(Command::new("git"));
         if let Some(parent) = self.at.parent() {
             command.env(CEILING_VARIABLE, parent);

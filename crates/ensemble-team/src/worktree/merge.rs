@@ -282,12 +282,8 @@ impl Worktrees {
 
     /// Removes worktrees of dead mergers. The holder of the merge lock is the only live merger.
     pub(super) fn sweep_scratches(&self, _merging: &FileLock) -> Result<Vec<PathBuf>> {
-        let mut found: Vec<PathBuf> = self
-            .entries()?
-            .into_iter()
-            .map(|entry| entry.path)
-            .filter(|path| self.is_scratch(path))
-            .collect();
+        let paths = self.entries()?.into_iter().map(|entry| entry.path);
+        let mut found: Vec<PathBuf> = paths.filter(|path| self.is_scratch(path)).collect();
         if !found.is_empty() {
             let lock = self.lock()?;
             for path in &found {

@@ -20,7 +20,6 @@ use super::list::WorktreeEntry;
 use super::merge::{MERGE_LOCK, SCRATCH};
 use super::prepare::epoch;
 use super::remote::BranchMove;
-use super::salvage::Salvage;
 use super::{Worktrees, is_not_allowed};
 use crate::board::{BoardTask, State, TaskStatus};
 use ensemble_core::durable::FileLock;
@@ -257,8 +256,7 @@ impl Worktrees {
             Err(other) => return Err(other),
         };
         let salvage = retired.salvage.as_ref();
-        let salvage =
-            salvage.map(|Salvage { reference, commit }| (reference.as_str(), commit.as_str()));
+        let salvage = salvage.map(|it| (it.reference.as_str(), it.commit.as_str()));
         // A worktree of another host stays on the board.
         let is_ours = self.board.other_host(task).is_none();
         if salvage.is_some() || (task.worktree.is_some() && is_ours) {

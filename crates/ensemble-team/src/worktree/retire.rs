@@ -273,7 +273,7 @@ impl Worktrees {
         epoch: u64,
         path: &Path,
     ) -> Result<Option<(PathBuf, String)>> {
-        if path.symlink_metadata().is_err() || remove_if_empty(path) {
+        if path.symlink_metadata().is_err() || std::fs::remove_dir(path).is_ok() {
             return Ok(None);
         }
         let place = self.move_away(task, epoch, path)?;
@@ -302,8 +302,4 @@ impl Worktrees {
         }
         name(number)
     }
-}
-
-fn remove_if_empty(path: &Path) -> bool {
-    path.is_dir() && std::fs::remove_dir(path).is_ok()
 }
