@@ -245,7 +245,8 @@ pub fn is_not_allowed(error: &Error) -> bool {
         || error.area::<WorktreeError>().is_some()
 }
 
-/// The reason of a failure on one line: of git's output the last line that is an error, or otherwise the last one.
+/// The reason of a failure on one line: of git's output the last line that is an error, or otherwise the last one, and
+/// what helps if that is known.
 pub fn short_reason(error: &Error) -> String {
     let text = match error.area() {
         Some(GitError::Failed { command, detail, .. }) => {
@@ -262,7 +263,9 @@ pub fn short_reason(error: &Error) -> String {
         }
         _ => error.to_string(),
     };
-    text.lines().next().unwrap_or_default().chars().take(REASON_CHARS_MAX).collect()
+    let help = error.area().and_then(GitError::remedy).map(|help| format!(": {help}"));
+    let line = text.lines().next().unwrap_or_default().chars().take(REASON_CHARS_MAX);
+    line.chain(help.unwrap_or_default().chars()).collect()
 }
 
 fn named(changed: &[String]) -> String {
@@ -320,7 +323,8 @@ mod tests {
         let lines = ["fatal: the remote end hung up", "fatal: a.bin: smudge filter lfs failed"];
         for detail in [lines.join("\n"), format!("{}\n{}", lines[1], lines[0])] {
             let reason = short_reason(&failed(&detail).into());
-            assert_eq!(reason, "`git worktree add` failed: fatal: a.bin: smudge filter lfs failed");
+            let said = "`git worktree add` failed: fatal: a.bin: smudge filter lfs failed: install";
+            assert!(reason.starts_with(said), "{reason}");
         }
     }
 }

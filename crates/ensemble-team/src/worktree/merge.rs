@@ -124,10 +124,8 @@ impl Worktrees {
         let reason = match (error.area::<BoardError>(), error.area::<WorktreeError>()) {
             (Some(BoardError::NotAllowed { why, .. }), _) => why.to_string(),
             (_, Some(error)) => error.fault.to_string(),
-            _ => match error.area().and_then(GitError::remedy) {
-                Some(help) => format!("{}: {help}", short_reason(error)),
-                None => error.to_string(),
-            },
+            _ if error.area().and_then(GitError::remedy).is_some() => short_reason(error),
+            _ => error.to_string(),
         };
         let reason: String = reason.chars().take(REASON_CHARS_MAX).collect();
         let mut locked = self.board.lock()?;
