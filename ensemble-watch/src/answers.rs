@@ -126,7 +126,7 @@ pub(crate) fn is_about_notice(file: &CompleteFile, author: &Name, spool: &Spool)
 pub(crate) fn is_unfit_about_notice(unfit: &UnfitFile, author: &Name, spool: &Spool) -> bool {
     let content = &unfit.content[..unfit.content.len().min(SEARCHED_BYTES_MAX)];
     let text = String::from_utf8_lossy(content);
-    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let fields = text.lines().filter_map(|line| line.trim().split_once([':', '：']));
     let named = fields
         .filter(|(field, _)| SUBJECT_FIELDS.contains(&field.trim_matches('"')))
         .map(|(_, value)| value.trim().trim_end_matches(',').trim_matches(['"', '\'']));

@@ -41,7 +41,7 @@ const ID_DIGITS: usize = 40;
 fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
     let text = String::from_utf8_lossy(&content[..content.len().min(SEARCHED_BYTES_MAX)]);
     let known = author_fields(None);
-    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let fields = text.lines().filter_map(|line| line.trim().split_once([':', '：']));
     let named = fields.filter_map(|(field, value)| {
         let field = plain_field(field.trim_matches('"'));
         let at = known.iter().position(|known| *known == field)?;

@@ -21,12 +21,12 @@ pub fn ack_signer<'a>(content: &[u8], mailboxes: &'a [Name]) -> Option<&'a Name>
     let text = String::from_utf8_lossy(content);
     let line = text.trim_start_matches('\u{feff}').lines().find(|line| !line.trim().is_empty())?;
     let is_mark = |c: char| c.is_whitespace() || ['"', '\'', '`', '.', '!', ','].contains(&c);
-    let value = line.split_once(':').filter(|(field, _)| {
+    let value = line.split_once([':', '：']).filter(|(field, _)| {
         FIELDS.iter().any(|known| field.trim_matches(is_mark).eq_ignore_ascii_case(known))
     });
     let mut words = value.map_or(line, |(_, value)| value).split_whitespace();
     let is_said = |word: &&str| {
-        WORDS.iter().any(|known| word.trim_matches([':', ',']).eq_ignore_ascii_case(known))
+        WORDS.iter().any(|known| word.trim_matches([':', '：', ',']).eq_ignore_ascii_case(known))
     };
     agent_among(words.by_ref().find(|word| !is_said(word))?, mailboxes)
 }
@@ -45,6 +45,7 @@ mod tests {
             "worker_id: \"worker-1\"\ntime: now",
             "Ack from worker-1.",
             "ACK: worker-1",
+            "worker_id：worker-1",
             "worker_id: 1",
         ] {
             assert_eq!(signer(text), Some("worker-1"), "{text:?}");

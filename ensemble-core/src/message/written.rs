@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 
+use super::fields::plain_field;
 use super::yaml;
 
 /// Begins and ends a block of code.
@@ -88,12 +89,19 @@ fn is_name(name: &str) -> bool {
 
 /// The line as the parser reads it, if it is another one.
 fn plain_line(line: &str) -> Option<String> {
-    // With a colon of YAML behind it, it belongs to the name.
+    // With a colon of YAML behind it, an unknown word belongs to the name.
     let is_field = |(name, value): &(&str, &str)| {
-        is_name(name) && !value.contains(": ") && !value.trim_end().ends_with(':')
+        let is_known = plain_field(name).is_ascii() || !value.contains(": ");
+        is_name(name) && is_known && !value.trim_end().ends_with(':')
     };
     if let Some((name, value)) = line.split_once('：').filter(is_field) {
-        return Some(format!("{name}: {}", value.trim_start_matches(is_blank)));
+        let value = value.trim_start_matches(is_blank);
+        // Without quotes it would be a field in a text.
+        let is_text = value.contains(": ") && !value.starts_with(['"', '\'', '[', '{']);
+        return Some(match is_text {
+            true => format!("{name}: {}\n", serde_json::Value::from(value.trim_end())),
+            false => format!("{name}: {value}"),
+        });
     }
     let (name, value) = field_of(line)?;
     if value.trim_start_matches(' ').starts_with(is_wide_blank) {
@@ -157,6 +165,16 @@ mod tests {
         let inner = "summary: |\n  ```\n  x：1\n  ```\n";
         assert_eq!(read(inner)["summary"], "```\nx：1\n```\n");
         assert_eq!(read("注：これ: 1\n"), json!({ "注：これ": 1 }));
+        for (text, summary) in [
+            ("summary：a: b\r\nn: 1\r\n", json!("a: b")),
+            ("概要：a: \"b\"\nn: 1\n", json!("a: \"b\"")),
+            ("summary：\"a: b\"\nn: 1", json!("a: b")),
+            ("summary：{a: b}\nn: 1", json!({ "a": "b" })),
+        ] {
+            let fields = read(text);
+            let found = fields.get("summary").or_else(|| fields.get("概要"));
+            assert_eq!((found, &fields["n"]), (Some(&summary), &json!(1)), "{text:?}");
+        }
     }
 
     #[test]
