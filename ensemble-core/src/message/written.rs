@@ -17,6 +17,8 @@ use super::yaml;
 
 /// Begins and ends a block of code.
 const FENCES: [&str; 2] = ["```", "~~~"];
+/// What a block of data says that it is, if anything.
+const LANGUAGES: [&str; 3] = ["yaml", "yml", "json"];
 /// Separates documents, and ends front matter.
 const MARK: &str = "---";
 
@@ -38,24 +40,26 @@ pub fn document(text: &str) -> Cow<'_, str> {
     plain.map_or(inner, Cow::Owned)
 }
 
-/// The first fenced block, after as many empty lines as there are before it.
+/// The first fenced block of data, or the first of all, after as many empty lines as there are lines before it.
 fn fenced(text: &str) -> Option<Cow<'_, str>> {
-    let (mut before, mut begun) = (0, None);
-    let mut at = 0;
+    let (mut blocks, mut open, mut at) = (Vec::new(), None, 0);
     for line in text.split_inclusive('\n') {
         let fence = FENCES.into_iter().find(|fence| line.starts_with(fence));
-        match (begun, fence) {
-            (None, Some(fence)) => begun = Some((fence, at + line.len())),
-            (None, None) => before += 1,
-            (Some((open, from)), Some(fence)) if open == fence => {
-                return Some(Cow::Owned("\n".repeat(before + 1) + &text[from..at]));
-            }
-            (Some(_), _) => {}
+        if open.is_none() && fence.is_some() {
+            blocks.push((line, at + line.len(), text.len()));
+            open = fence;
+        } else if let Some(block) = blocks.last_mut().filter(|_| fence.is_some() && fence == open) {
+            block.2 = at;
+            open = None;
         }
         at += line.len();
     }
-    let (_, from) = begun?;
-    Some(Cow::Owned("\n".repeat(before + 1) + &text[from..]))
+    let is_data = |(line, ..): &&(&str, usize, usize)| {
+        let language = line.trim().trim_start_matches(['`', '~']).to_ascii_lowercase();
+        language.is_empty() || LANGUAGES.iter().any(|known| language.contains(known))
+    };
+    let (_, from, to) = blocks.iter().find(is_data).or(blocks.first())?;
+    Some(Cow::Owned("\n".repeat(text[..*from].matches('\n').count()) + &text[*from..*to]))
 }
 
 /// Front matter with prose after it. A second document is not prose: the parser refuses it.
@@ -149,6 +153,7 @@ mod tests {
         for text in [
             fields.to_owned(),
             format!("```yaml\n{fields}```\n"),
+            format!("I ran\n```bash\na: 1\n```\nReport:\n``` YAML\n{fields}```\n"),
             format!("Here it is:\n\n~~~yml\n{fields}~~~\n\nLet me know: is it fine?\n"),
             format!("---\n{fields}---\n\n# Report\n- [x] a: b\n"),
             format!("\u{feff}---\r\n{}---\r\nAll done.\r\n", fields.replace('\n', "\r\n")),
