@@ -181,10 +181,14 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     assert_eq!(bed.ok("task unblock t1 --as planner-1"), "t1 UNCLAIMED\n");
     // A planner that was replaced decides nothing more.
     let add = "task add t9 -d x --spec s.md --done-when works";
-    for verb in ["board goal set g -d x", "board sprint start s", add] {
+    let defer = "board discover defer d-1";
+    for verb in ["board goal set g -d x", "board sprint start s", defer, add] {
         let mut late = bed.command(&words(&format!("{verb} --as planner-1")));
         let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
         assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{verb}: {late:?}");
     }
-    assert!(bed.fails(1, "board goal set g -d x --as coder-1").contains("is not a planner"));
+    for verb in ["board goal set g -d x", defer] {
+        let own = bed.fails(1, &format!("{verb} --as coder-1"));
+        assert!(own.contains("is not a planner"), "{own}");
+    }
 }

@@ -1,5 +1,6 @@
 //! `ensemble board discover`: what was found on the way.
 
+use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};
@@ -24,6 +25,9 @@ enum Verb {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if matches!(self.verb, Verb::Convert(_) | Verb::Defer(_)) {
+            check_planner(context, &context.board()?.read()?)?;
+        }
         match self.verb {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
