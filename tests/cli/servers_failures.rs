@@ -4,6 +4,9 @@
 #[path = "../support/nats/link.rs"]
 mod link;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use crate::bad_parts::break_part;
 use crate::bed::{Bed, watch};
 use crate::nats_server::{Server, free_port, fresh_team};
@@ -91,6 +94,13 @@ fn a_host_that_may_not_ship_its_log_reads_those_of_others() {
     let _watchers = [watch(&all), watch(&few)];
     let read = few.project().join(".ensemble/servers/logs/all");
     eventually("it reads the log of the other host", || read.is_dir());
+    let bad = read.with_file_name("bad");
+    std::fs::create_dir(&bad).unwrap();
+    let set_mode = |mode| std::fs::set_permissions(&bad, Permissions::from_mode(mode)).unwrap();
+    set_mode(0);
+    let own = few.run("log");
+    set_mode(0o700);
+    assert!(own.code == 0 && !own.stdout.is_empty(), "it hides no other log: {own:?}");
 }
 
 #[test]

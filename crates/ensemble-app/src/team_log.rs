@@ -36,18 +36,20 @@ impl TeamLog {
         }
         let mut records: Vec<Record> = Vec::new();
         for log in std::iter::once(&own).chain(&others) {
-            let mut read = read_all(log)?;
-            records.extend(read.by_ref());
-            let bad = read.bad_lines().count();
+            let read = read_all(log).map(|mut read| {
+                records.extend(read.by_ref());
+                (read.bad_lines().count(), read.into_failure())
+            });
+            let (bad, failure) = read.unwrap_or_else(|error| (0, Some(error)));
             if bad > 0 {
-                say(&format!(
-                    "warning: {} of {} passed over: not records",
-                    plural(bad, "line"),
-                    log.display()
-                ));
+                let (lines, log) = (plural(bad, "line"), log.display());
+                say(&format!("warning: {lines} of {log} passed over: not records"));
             }
-            if let Some(failure) = read.into_failure() {
-                return Err(failure.into());
+            match failure {
+                Some(failure) if *log == own => return Err(failure.into()),
+                // What the other hosts have recorded can be read all the same.
+                Some(failure) => say(&format!("warning: {failure}")),
+                None => {}
             }
         }
         let directory =
