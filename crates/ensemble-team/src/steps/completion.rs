@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::fields::with_known_names;
+use ensemble_core::message::fields::{is_absent, unwrap_value, with_known_names};
 use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract;
 
@@ -95,7 +95,7 @@ impl Completion {
     }
 
     /// Reads the tool's arguments as models write them: `1.0` and `"1"` are 1, `taskId` is `task_id`, and a text is a list
-    /// with it alone. A fraction is a mistake. `null` counts as absent. An unknown member is a mistake: a report counts
+    /// with it alone. A fraction is a mistake. `null`, `None` and `n/a` count as absent. An unknown member is a mistake: a report counts
     /// once, so what it says must not be lost.
     pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
         let Some(given) = value.as_object() else {
@@ -196,7 +196,7 @@ impl ArgumentFields<'_> {
             ));
             return None;
         }
-        (!text.trim().is_empty()).then_some(text)
+        (!is_absent(&text)).then_some(text)
     }
 
     fn required(&mut self, field: &str, bytes_max: usize) -> Option<String> {
@@ -205,7 +205,7 @@ impl ArgumentFields<'_> {
         if text.is_none() && self.mistakes.len() == before {
             self.mistakes.push(format!("{field}: is missing: copy it from the prompt"));
         }
-        text
+        text.map(|text| unwrap_value(&text).to_owned())
     }
 
     fn name(&mut self, agent: String) -> Option<Name> {
@@ -280,7 +280,7 @@ impl ArgumentFields<'_> {
                 "{field}: has {found} entries; allowed are {most} of {SUMMARY_BYTES_MAX} bytes each"
             ));
         }
-        texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
+        texts.into_iter().filter(|text| !is_absent(text)).collect()
     }
 }
 

@@ -29,8 +29,10 @@ fn invalid_reports_list_all_mistakes() {
         assert!(error.contains(field), "{error}");
     }
     assert!(parse(json!([])).contains("pass one JSON object"));
-    let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
-    assert!(parse(blocked).contains("needs a reason"));
+    for none in [" ", "None"] {
+        let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [none] });
+        assert!(parse(blocked).contains("needs a reason"), "{none}");
+    }
     let failure = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "failure", "summary": " " });
     assert!(parse(failure).contains("summary: `failure` needs a reason: write in `summary`"));
     let failed = json!({ "task_id": "t", "step_index": 1, "agent": "A", "status": "Failed", "summary": "x" });
@@ -58,8 +60,8 @@ fn invalid_reports_list_all_mistakes() {
 fn reports_are_read_as_models_write_them() {
     let usual = json!({ "task_id": "7", "step_index": 1, "agent": "A", "status": "failure",
         "artifacts": ["src/a.rs"], "summary": "no key", "blockers": ["a key"] });
-    let written = json!({ "taskId": 7, "step-index": "1", "Agent": "A", "result": "Failed",
-        "artifacts": "src/a.rs", "summary": "no key", "blockers": "a key" });
+    let written = json!({ "taskId": 7, "step-index": "1", "Agent": "`A`\n", "result": "Failed",
+        "artifacts": "src/a.rs", "summary": "no key", "blockers": "a key", "context_for_next_step": "N/A" });
     let read = |value| Completion::from_json(&value).unwrap();
     assert_eq!(read(written), read(usual));
     let twice = json!({ "task_id": "7", "taskId": "8", "step_index": 1, "agent": "A", "status": "success" });
