@@ -90,11 +90,14 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     assert_eq!(bed.ok("admin lint queue/reports/t-2-completed.yaml"), "");
     let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
     assert!(warned.code == 0 && warned.stderr.contains("warning: "), "{warned:?}");
-    let line = ["report", "t-4", "--status", "blocked", "--as", "worker-1", "--reason", " "];
+    let line = ["report", "t-4", "--status", "blocked", "--as", "worker-1", "--reason", "None"];
     for words in [&line[..6], &line[..]] {
         let blocked = run(&bed, words);
         assert!(blocked.code == 2 && blocked.stderr.contains("needs a reason"), "{blocked:?}");
     }
+    let call = json!({ "task_id": "t-4", "status": "blocked", "summary": GOOD, "reason": "None" });
+    let (is_refused, said) = Mcp::of(&bed, "w1").ask("report", &call);
+    assert!(is_refused && said.contains("reason: say what is in the way"), "{said}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stopped};
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::fields::is_absent;
 use ensemble_reports::contract::{Status, TaskReport};
 use ensemble_team::admission::TaskAct;
 use ensemble_team::driver::file_stem;
@@ -64,8 +65,7 @@ impl Arguments {
         if let Some(author) = &author {
             self.task = find_meant_task(context, &self.task, author);
         }
-        let has_reason = self.reason.as_ref().is_some_and(|reason| !reason.trim().is_empty());
-        if status != Status::Success && !has_reason {
+        if status != Status::Success && self.reason.as_deref().is_none_or(is_absent) {
             let text = format!("a report of the status `{status}` needs a reason");
             return Err(Failure::usage(text)
                 .with_hint("add `--reason TEXT`: what is in the way, where, since when"));
