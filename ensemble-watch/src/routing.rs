@@ -17,7 +17,7 @@ use ensemble_core::message::{Envelope, MessagePurpose, Name};
 use ensemble_core::spool::{Found, Spool, State, UnsyncedMessages};
 use ensemble_core::{Error, Result};
 
-use ensemble_core::message::fields::is_same_task;
+use ensemble_core::message::fields::{is_same_task, plain_task};
 use ensemble_reports::contract::{self, ContractKind, DocumentNode, is_copy_of, meant_name};
 
 use crate::judge::ReportJudge;
@@ -335,7 +335,7 @@ fn find_work(
 /// the attempt or a word for what the file is, as in `worker-1-t.ack`, `t@2.ack`, `ACK_t.ack`. Any other rest may belong
 /// to the name of another task.
 fn is_meant(name: &str, envelope: &Envelope) -> bool {
-    let name = name.trim_start_matches('#').to_lowercase();
+    let name = plain_task(name);
     let is_rest = |rest: &str| {
         let word = rest.trim_matches(|c: char| matches!(c, '-' | '_' | '.' | ':' | ' '));
         let attempt = word.strip_prefix('@').unwrap_or_default();
@@ -343,7 +343,7 @@ fn is_meant(name: &str, envelope: &Envelope) -> bool {
         let known = ["", "ack", "acked", "task", envelope.to.as_str()];
         is_attempt || known.iter().any(|known| known.eq_ignore_ascii_case(word))
     };
-    let task = envelope.task_id.as_deref().map(|task| task.trim_start_matches('#').to_lowercase());
+    let task = envelope.task_id.as_deref().map(plain_task);
     envelope.id.as_str() == name
         || task.filter(|task| !task.is_empty()).is_some_and(|task| {
             let rests = [name.strip_prefix(&task), name.strip_suffix(&task)];

@@ -129,10 +129,14 @@ pub fn is_absent(text: &str) -> bool {
     absent.contains(&&*strip_quotes(text).to_lowercase())
 }
 
-/// Whether two texts name one task, as people and models write it: a `#` in front and the case do not count.
+/// A task in the form in which tasks are compared: quotes, a `#` in front and the case do not count.
+pub fn plain_task(text: &str) -> String {
+    strip_quotes(text).trim_start_matches('#').to_lowercase()
+}
+
+/// Whether two texts name one task, as people and models write it.
 pub fn is_same_task(one: &str, other: &str) -> bool {
-    let bare = |text: &str| strip_quotes(text).trim_start_matches('#').to_lowercase();
-    one == other || bare(one) == bare(other)
+    one == other || plain_task(one) == plain_task(other)
 }
 
 /// A switch as people and models write it; `None` if the text is not one.

@@ -27,7 +27,7 @@ use ensemble_core::durable::{
 };
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{REVIEWER_FIELDS, agent_of_text, field_text};
+use ensemble_core::message::fields::{REVIEWER_FIELDS, agent_of_text, field_text, plain_task};
 use ensemble_core::message::written::document;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Result, allow_missing};
@@ -89,7 +89,7 @@ impl ReviewCounts {
         if !self.dir.is_dir() {
             return Ok(absent());
         }
-        let name = format!("{}.yaml", file_stem(task));
+        let name = count_file(task);
         let Some(content) = Dir::open(&self.dir)?.read(&name, BYTES_MAX)? else {
             return Ok(absent());
         };
@@ -184,7 +184,7 @@ impl ReviewCounts {
         change: impl FnOnce(&mut ReviewCount) -> Result<bool>,
     ) -> Result<ReviewCount> {
         make_directory(&self.dir)?;
-        let name = format!("{}.yaml", file_stem(task));
+        let name = count_file(task);
         let _lock = FileLock::acquire(&self.dir.join(LOCK_FILE), LOCK_PATIENCE)?;
         let dir = Dir::open(&self.dir)?;
         let mut count = match dir.read(&name, BYTES_MAX)? {
@@ -219,10 +219,9 @@ impl ReviewCounts {
         if old.is_empty() {
             return Ok(0);
         }
-        let open: BTreeSet<String> = open()?.iter().map(|task| file_stem(task)).collect();
-        old.retain(|name| match name.strip_suffix(".yaml") {
-            Some(task) => !open.contains(task) && !is_stopped(&dir, name),
-            None => true,
+        let open: BTreeSet<String> = open()?.iter().map(|task| count_file(task)).collect();
+        old.retain(|name| {
+            !name.ends_with(".yaml") || (!open.contains(name) && !is_stopped(&dir, name))
         });
         old.iter().try_for_each(|name| dir.remove(name))?;
         Ok(old.len())
@@ -257,6 +256,11 @@ impl ReviewCounts {
         );
         Ok(())
     }
+}
+
+/// The file of a task's count, in whichever spelling its reviews name the task.
+fn count_file(task: &str) -> String {
+    format!("{}.yaml", file_stem(&plain_task(task)))
 }
 
 /// Whether the task of a count waits for a decision.
@@ -316,7 +320,7 @@ mod tests {
         assert_eq!(count(&review("t", 2, "approved")), Some(1));
         assert_eq!(count(&review("u", 1, "rejected")), Some(1), "another task");
         assert_eq!(count(b"not a review"), None);
-        assert_eq!(count(&review("t", 3, "NEEDS-FIX")), Some(2));
+        assert_eq!(count(&review("'#T'", 3, "NEEDS-FIX")), Some(2), "another spelling of it");
         assert!(reviews.get("t").unwrap().stopped_at.is_none());
         assert_eq!(count(&review("t", 4, "needs_fix")), Some(3));
         assert!(reviews.get("t").unwrap().stopped_at.is_some());
