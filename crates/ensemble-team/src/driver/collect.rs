@@ -163,14 +163,18 @@ impl Dispatcher<'_> {
         known: &mut KnownReport,
         events: &mut Vec<Event>,
     ) -> Result<()> {
+        let mut best = None;
         for file in report_names(task, names) {
             if let Some(text) = changed(reports, file, &mut known.files)?
                 && let Some(report) = report_of(task, file, &text)
             {
                 self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
-                events.push(Event::Reported { task: task.to_owned(), status: report.status });
-                known.report = Some(report);
+                best = best.or(Some(report));
             }
+        }
+        if let Some(report) = best {
+            events.push(Event::Reported { task: task.to_owned(), status: report.status });
+            known.report = Some(report);
         }
         Ok(())
     }
