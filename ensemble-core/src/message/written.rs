@@ -98,23 +98,18 @@ fn plain_line(line: &str) -> Option<String> {
         let is_known = plain_field(name).is_ascii() || !value.contains(": ");
         is_name(name) && is_known && !value.trim_end().ends_with(':')
     };
-    if let Some((name, value)) = line.split_once('：').filter(is_field) {
-        let value = value.trim_start_matches(is_blank);
-        // Without quotes it would be a field in a text.
-        let is_text = value.contains(": ") && !value.starts_with(['"', '\'', '[', '{']);
-        return Some(match is_text {
-            true => format!("{name}: {}\n", serde_json::Value::from(value.trim_end())),
-            false => format!("{name}: {value}"),
-        });
+    let wide = line.split_once('：').filter(is_field);
+    let (name, value) = wide.or_else(|| field_of(line))?;
+    let is_wide = wide.is_some() || value.trim_start_matches(' ').starts_with(is_wide_blank);
+    let value = value.trim_start_matches(is_blank);
+    let written = value.split(" #").next().unwrap_or_default().trim_end();
+    // Without quotes it would be a field in a text.
+    let is_text = is_wide && written.contains(": ") && !written.starts_with(['"', '\'', '[', '{']);
+    if is_text || is_other_number(written) {
+        let quoted = serde_json::Value::from(written);
+        return Some(format!("{name}: {quoted}{}", &value[written.len()..]));
     }
-    let (name, value) = field_of(line)?;
-    if value.trim_start_matches(' ').starts_with(is_wide_blank) {
-        return Some(format!("{name}: {}", value.trim_start_matches(is_blank)));
-    }
-    let written = value.split(" #").next().unwrap_or_default().trim();
-    let from = line.len() - value.trim_start().len();
-    let (before, after) = (&line[..from], &line[from + written.len()..]);
-    is_other_number(written).then(|| format!("{before}\"{written}\"{after}"))
+    is_wide.then(|| format!("{name}: {value}"))
 }
 
 /// A blank that YAML takes for a letter.
@@ -123,7 +118,7 @@ const fn is_wide_blank(c: char) -> bool {
 }
 
 const fn is_blank(c: char) -> bool {
-    c == ' ' || is_wide_blank(c)
+    matches!(c, ' ' | '\t') || is_wide_blank(c)
 }
 
 /// Whether a number is written in another way than its value is: with a zero before or after it, say.
@@ -171,7 +166,7 @@ mod tests {
         assert_eq!(read(inner)["summary"], "```\nx：1\n```\n");
         assert_eq!(read("注：これ: 1\n"), json!({ "注：これ": 1 }));
         for (text, summary) in [
-            ("summary：a: b\r\nn: 1\r\n", json!("a: b")),
+            ("summary：a: b # c: d\r\nn: 1\r\n", json!("a: b")),
             ("概要：a: \"b\"\nn: 1\n", json!("a: \"b\"")),
             ("summary：\"a: b\"\nn: 1", json!("a: b")),
             ("summary：{a: b}\nn: 1", json!({ "a": "b" })),
@@ -186,6 +181,7 @@ mod tests {
     fn a_number_that_is_a_name_stays_as_it_is_written() {
         for name in ["007", "1.10", "+5", "1e3", "0x1F", "0o17", "1_000", "00"] {
             assert_eq!(read(&format!("task_id: {name} # the first\n"))["task_id"], name);
+            assert_eq!(read(&format!("task_id：{name}"))["task_id"], name);
         }
         for (text, value) in [("7", json!(7)), ("-1", json!(-1)), ("0.5", json!(0.5))] {
             assert_eq!(read(&format!("task_id: {text}\r\n"))["task_id"], value);
