@@ -67,10 +67,9 @@ struct AddDiscovery {
 
 impl AddDiscovery {
     fn run(self, context: &Context) -> Outcome {
-        let by = context.reporter()?;
         let new = NewDiscovery {
             id: self.id.clone(),
-            by,
+            by: context.reporter()?,
             during: self.during,
             description: self.description,
             severity: self.severity,

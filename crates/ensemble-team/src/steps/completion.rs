@@ -79,18 +79,15 @@ impl ReportMistakes {
 impl Completion {
     /// A report without texts.
     pub fn new(key: StepKey, agent: Name, status: CompletionStatus) -> Self {
-        let StepKey { task_id, step_index } = key;
-        let (artifacts, blockers) = (Vec::new(), Vec::new());
-        let (summary, context_for_next_step) = (None, None);
         Self {
-            task_id,
-            step_index,
+            task_id: key.task_id,
+            step_index: key.step_index,
             agent,
             status,
-            artifacts,
-            summary,
-            context_for_next_step,
-            blockers,
+            artifacts: Vec::new(),
+            summary: None,
+            context_for_next_step: None,
+            blockers: Vec::new(),
         }
     }
 
@@ -127,16 +124,8 @@ impl Completion {
             (Some(task_id), Some(step_index), Some(agent), Some(status))
                 if fields.mistakes.is_empty() =>
             {
-                Ok(Self {
-                    task_id,
-                    step_index,
-                    agent,
-                    status,
-                    artifacts,
-                    summary,
-                    context_for_next_step,
-                    blockers,
-                })
+                let report = Self::new(StepKey::new(task_id, step_index), agent, status);
+                Ok(Self { artifacts, summary, context_for_next_step, blockers, ..report })
             }
             _ => Err(ReportMistakes(fields.mistakes)),
         }
