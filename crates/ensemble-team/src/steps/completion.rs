@@ -92,8 +92,8 @@ impl Completion {
     }
 
     /// Reads the tool's arguments as models write them: `1.0` and `"1"` are 1, `taskId` is `task_id`, and a text is a list
-    /// with it alone. A fraction is a mistake. `null`, `None` and `n/a` count as absent. An unknown member is a mistake: a report counts
-    /// once, so what it says must not be lost.
+    /// with it alone. A fraction is a mistake. `null`, `None` and `n/a` count as absent. An unknown member is a mistake:
+    /// a report counts once, so what it says must not be lost.
     pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
         let Some(given) = value.as_object() else {
             let what = kind(value);
