@@ -86,7 +86,8 @@ impl ReviewFinding {
             finding.severity = Some(severity);
             rest = more.trim_start();
         }
-        if let Some((place, more)) = rest.split_once(": ")
+        let wide = rest.split_once('：').filter(|(place, _)| !place.contains(": "));
+        if let Some((place, more)) = wide.or_else(|| rest.split_once(": "))
             && !place.contains(char::is_whitespace)
             && place.contains(['/', '.', ':'])
         {

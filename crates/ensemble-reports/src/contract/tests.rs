@@ -106,7 +106,7 @@ fn finding_with_two_lines_round_trips() {
 
 #[test]
 fn column_after_the_line_is_not_a_line() {
-    let text = "task_id: t\nstatus: approved\nfindings:\n  - {file: 'a.rs:45:7', description: x}\n  - 'a.rs:45:7: x'\n";
+    let text = "task_id: t\nstatus: approved\nfindings:\n  - {file: 'a.rs:45:7', description: x}\n  - 'a.rs:45:7: x'\n  - 'a.rs:45:7：x'\n";
     let review: Review = read("t-review.yaml", text);
     for found in &review.findings {
         assert_eq!((found.file.as_deref(), found.line), (Some("a.rs"), Some(45)));
