@@ -8,7 +8,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, program};
+use crate::bed::{Bed, program, ran};
 use crate::tmux_support::{TestServer, eventually};
 
 /// A terminal of this size in which the view of a project runs. After it, the shell says how it has ended.
@@ -209,6 +209,18 @@ fn a_story_a_filter_and_a_message_are_keys_away() {
     eventually("it is sent", || viewed.bed.run("recv --as w1").stdout.contains("are you there? q"));
     viewed.press(&["C-c"]);
     viewed.shows("left 0 icanon");
+}
+
+#[test]
+fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
+    let bed = Bed::new();
+    let body = "task_id: t1\nsettled_by: w1\n";
+    let notice = ["send", "--to", "conductor", "--id", "t1.unplanned", "-m", body];
+    assert_eq!(ran(bed.command(&notice).output().unwrap()).code, 0);
+    let screen = Screen::start(&bed.project(), "top", (80, 24));
+    screen.shows(">!  w1 has settled task t1");
+    screen.press(&["y"]);
+    screen.shows("nothing to answer");
 }
 
 #[test]

@@ -25,6 +25,7 @@
 
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
+use ensemble_core::requests::AskedRequest;
 use ensemble_project::attention::{Kind, Need};
 use ensemble_project::overview::{AgentOverview, MailboxOverview, Overview};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -132,12 +133,11 @@ impl ListItem<'_> {
         }
     }
 
-    /// The request that waits for a decision.
-    pub(super) fn decision(&self) -> Option<&Need> {
-        match self {
-            Self::Need(need) if need.need == Kind::Decision => Some(need),
-            _ => None,
-        }
+    /// The request that waits for a decision. A need of this kind may also be about one that has expired, or about a task.
+    fn decision(&self, overview: &Overview) -> Option<&Need> {
+        let Self::Need(need) = self else { return None };
+        let asked = |it: &AskedRequest| need.about.as_deref() == Some(it.request_id.as_str());
+        (need.need == Kind::Decision && overview.pending.iter().any(asked)).then_some(*need)
     }
 
     fn id(&self) -> Option<String> {
@@ -213,7 +213,8 @@ impl ViewState {
                     KeyCode::Char('q') | KeyCode::Esc | KeyCode::Enter => return ViewAction::None,
                     KeyCode::Char('y' | 'n') => {
                         let items = items(overview, self);
-                        let need = items.get(self.selected).and_then(ListItem::decision);
+                        let item = items.get(self.selected);
+                        let need = item.and_then(|item| item.decision(overview));
                         // If its request was decided since, another line is selected by now.
                         let is_shown =
                             |need: &&Need| title.strip_prefix(STORY_OF) == need.about.as_deref();
@@ -257,8 +258,8 @@ impl ViewState {
             (KeyCode::Enter, Some(item)) => {
                 return item.id().map_or(ViewAction::None, ViewAction::Story);
             }
-            (KeyCode::Char('y' | 'n'), Some(item)) if item.decision().is_some() => {
-                if let Some(need) = item.decision() {
+            (KeyCode::Char('y' | 'n'), Some(item)) if item.decision(overview).is_some() => {
+                if let Some(need) = item.decision(overview) {
                     self.answer(need, code == KeyCode::Char('y'));
                 }
             }
