@@ -142,7 +142,7 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.shows("operator -> w1  news");
 
     viewed.shows(">!  w1 waits for conductor");
-    viewed.press(&["?"]);
+    viewed.press(&["C-x", "?"]);
     viewed.shows("run the command of the selected need");
     viewed.press(&["q", "x"]);
     viewed.shows("    the plan");

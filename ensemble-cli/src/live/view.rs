@@ -12,7 +12,7 @@
 //!          p                            pause or resume the team, after a question
 //!          /                            show only lines that contain a text; Esc shows all again
 //!          ?, h                         all keys
-//!          q, Esc, Ctrl-C               leave
+//!          q, Esc, Ctrl-C               leave; any other key with Ctrl or Alt does nothing
 //! story    up, down …                   scroll
 //!          y, n                         approve or reject the request whose story it is
 //!          q, Esc, Enter                back
@@ -204,6 +204,10 @@ impl ViewState {
         self.said.clear();
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return ViewAction::Quit;
+        }
+        // Ctrl-X is not x.
+        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+            return ViewAction::None;
         }
         match std::mem::take(&mut self.mode) {
             ViewMode::List => self.in_list(key.code, overview),
