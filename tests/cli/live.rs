@@ -221,6 +221,11 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
     screen.shows(">!  w1 has settled task t1");
     screen.press(&["y"]);
     screen.shows("nothing to answer");
+    // What is typed is seen to its end.
+    screen.press(&["s"]);
+    screen.press(&["-l", &"word ".repeat(20)]);
+    screen.press(&["-l", "end"]);
+    screen.shows("word end_");
 }
 
 #[test]

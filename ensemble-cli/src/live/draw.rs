@@ -52,15 +52,19 @@ fn colour(color: AnsiColor) -> Style {
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, scene: &LiveScene<'_>, view: &ViewState) {
+    let (text, style) = footer(view);
+    // The end of a question, of what is typed and of an answer matters as much as the beginning.
+    let footer = wrapped(&text, frame.area().width.into(), 0);
+    let below = Constraint::Length(footer.len() as u16);
     let [top, middle, bottom] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)])
-            .areas(frame.area());
+        Layout::vertical([Constraint::Length(1), Constraint::Min(3), below]).areas(frame.area());
     frame.render_widget(Paragraph::new(heading(scene, top.width.into())), top);
     match &view.mode {
         ViewMode::Story { title, lines, scroll } => story(frame, middle, (title, lines, *scroll)),
         _ => list(frame, middle, scene, view),
     }
-    frame.render_widget(Paragraph::new(footer(view)), bottom);
+    let footer = footer.into_iter().map(|line| Line::styled(line, style));
+    frame.render_widget(Paragraph::new(footer.collect::<Vec<_>>()), bottom);
 }
 
 fn heading(scene: &LiveScene<'_>, width: usize) -> Line<'static> {
@@ -260,21 +264,21 @@ fn feed_line(line: &FeedLine, width: usize) -> Line<'static> {
     Line::styled(cut(&text, width), style)
 }
 
-fn footer(view: &ViewState) -> Line<'static> {
-    let bold = Style::new().add_modifier(Modifier::BOLD);
+fn footer(view: &ViewState) -> (String, Style) {
+    let (plain, bold) = (Style::new(), Style::new().add_modifier(Modifier::BOLD));
     match &view.mode {
-        ViewMode::Question { text, .. } => Line::styled(text.clone(), bold),
-        ViewMode::Input { purpose: InputPurpose::Filter, text } => {
-            Line::styled(format!("/{text}_"), bold)
-        }
+        ViewMode::Question { text, .. } => (text.clone(), bold),
+        ViewMode::Input { purpose: InputPurpose::Filter, text } => (format!("/{text}_"), bold),
         ViewMode::Input { purpose: InputPurpose::Send(to), text } => {
-            Line::styled(format!("to {to}: {text}_"), bold)
+            (format!("to {to}: {text}_"), bold)
         }
-        ViewMode::Story { .. } => Line::raw("up/down scroll  y/n answer a request  q back"),
-        ViewMode::List if !view.said.is_empty() => Line::styled(view.said.clone(), bold),
+        ViewMode::Story { .. } => {
+            ("up/down scroll  y/n answer a request  q back".to_owned(), plain)
+        }
+        ViewMode::List if !view.said.is_empty() => (view.said.clone(), bold),
         ViewMode::List if !view.filter.is_empty() => {
-            Line::raw(format!("filter: {}  (/ changes it)  {KEYS}", view.filter))
+            (format!("filter: {}  (/ changes it)  {KEYS}", view.filter), plain)
         }
-        ViewMode::List => Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)),
+        ViewMode::List => (KEYS.to_owned(), plain.add_modifier(Modifier::DIM)),
     }
 }
