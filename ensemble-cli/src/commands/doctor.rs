@@ -13,6 +13,7 @@ use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::{one_line, plural, wrapped};
+use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Overview, StateSource};
 use serde::Serialize;
 
@@ -67,7 +68,7 @@ fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
     match gathered {
         Ok(overview) if overview.needs.is_empty() => DoctorCheck::ok("needs you", "nothing"),
         Ok(overview) => {
-            let count = plural(overview.needs.len() as u64, "thing");
+            let count = plural(join_by_cause(&overview.needs).len() as u64, "thing");
             DoctorCheck::bad(
                 "needs you",
                 CheckLevel::Warn,

@@ -4,7 +4,7 @@ use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{FRESH, gather};
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::message::Name;
-use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
+use ensemble_project::attention::{Kind, WatcherState};
 use ensemble_project::overview::{
     COUNT_MAX, MailboxOverview, Overview, WatcherView, has_old_config, since_millis,
 };
@@ -47,11 +47,9 @@ fn print(context: &Context, overview: &Overview) -> Outcome {
     if context.out.is_json() {
         return print_json(context, overview);
     }
-    let mut shown = overview.clone();
-    shown.needs = join_by_cause(&overview.needs);
-    print_needs(context, &shown)?;
-    print_rows(context, &shown, &calm_agents(&shown), false)?;
-    print_watcher(context, &shown.watcher)
+    print_needs(context, overview)?;
+    print_rows(context, overview, &calm_agents(overview), false)?;
+    print_watcher(context, &overview.watcher)
 }
 
 /// All but ages.

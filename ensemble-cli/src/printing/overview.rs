@@ -12,7 +12,7 @@ use ensemble_app::text::{elapsed, one_line, plural, table};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Glance;
 use ensemble_core::watch::Waiter;
-use ensemble_project::attention::{Kind, Need, WatcherState};
+use ensemble_project::attention::{Kind, Need, WatcherState, join_by_cause};
 use ensemble_project::overview::{
     AgentOverview, COUNT_MAX, MailboxOverview, Overview, since_millis, watcher_remedy,
 };
@@ -127,7 +127,8 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
         true => format!("{project} · {calm}"),
         false => format!("{project} · {} · {calm}", out.paint(BAD.bold(), urgent)),
     })?;
-    for need in overview.needs.iter().take(NEEDS_SHOWN_MAX) {
+    let needs = join_by_cause(&overview.needs);
+    for need in needs.iter().take(NEEDS_SHOWN_MAX) {
         let style = if need.need.is_urgent() { STRONG } else { Style::new() };
         let (text, help) = (need_text(need, overview.at), format!("-> {}", one_line(&need.help)));
         let length = text.chars().count() + help.chars().count() + 2;
@@ -139,7 +140,7 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
             }
         }
     }
-    match overview.needs.len().saturating_sub(NEEDS_SHOWN_MAX) {
+    match needs.len().saturating_sub(NEEDS_SHOWN_MAX) {
         0 => Ok(()),
         more => out.line(format!("  and {more} more: `ensemble status --json` has all")),
     }

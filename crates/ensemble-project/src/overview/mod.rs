@@ -34,7 +34,7 @@ use ensemble_tmux::tmux::Binding;
 
 use crate::attention::{
     AgentView, AwayServers, MAIL_WAITS_MAX, Need, NeedFacts, PersonMail, StrandedFile,
-    UnreadablePart, WatcherState, needs,
+    UnreadablePart, WatcherState, join_by_cause, needs,
 };
 use crate::need_kind::NeedKind;
 use crate::project::Project;
@@ -168,9 +168,9 @@ impl Overview {
         self.needs.retain(|need| need.person.as_ref().is_none_or(|whose| whose == person));
     }
 
-    /// How many needs a person must see to.
+    /// How many needs a person must see to, as they are shown.
     pub fn urgent(&self) -> usize {
-        self.needs.iter().filter(|need| need.need.is_urgent()).count()
+        join_by_cause(&self.needs).iter().filter(|need| need.need.is_urgent()).count()
     }
 
     /// Whether an agent is busy, or any work is in hand or waits.

@@ -11,6 +11,7 @@ use ensemble_core::durable::FileModes;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
 use ensemble_history::session::{AgentUse, SessionPresent, SessionStory, page};
+use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::StateSource;
 use ensemble_team::holdings::tasks;
 use ensemble_usage::UsageTotals;
@@ -104,7 +105,8 @@ pub(super) fn present(context: &Context, story: &SessionStory) -> Option<Session
     let usage: BTreeMap<String, AgentUse> = used.collect();
     let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
     let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
-    Some(SessionPresent { at: SystemClock.wall(), needs: overview.needs, holds, usage, unclear })
+    let needs = join_by_cause(&overview.needs);
+    Some(SessionPresent { at: SystemClock.wall(), needs, holds, usage, unclear })
 }
 
 /// The amounts for the page of a session.
