@@ -4,6 +4,8 @@ use ensemble_core::message::{Name, nearest};
 use ensemble_project::Project;
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{AgentOverview, Overview, OverviewSource, StateSource};
+use ensemble_project::panes::read_all;
+use ensemble_project::rows::RosterRow;
 use ensemble_team::holdings::tasks;
 use serde_json::{Value, json};
 
@@ -83,9 +85,35 @@ fn or_away(app: &App, opened: Outcome<ProjectQueue>) -> Outcome<OpenedQueue> {
 
 /// An agent that does not exist, with the one that may be meant.
 pub fn unknown_agent<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> Failure {
-    let near = nearest(name.as_str(), known.map(Name::as_str)).first().copied().map(str::to_owned);
-    let meant = near.map_or_else(String::new, |meant| format!(": did you mean {meant}?"));
-    Failure::nothing(format!("there is no agent `{name}`{meant}"))
+    Failure::nothing(format!("there is no agent `{name}`{}", ask_if_meant(name, known)))
+}
+
+/// An agent without a pane on this host: what starts it, or the one that may be meant.
+pub fn agent_without_pane(project: &Project, name: &Name) -> Failure {
+    let (members, _) = project.roster().entries().unwrap_or_default();
+    let (panes, _) = read_all(&project.panes()).unwrap_or_default();
+    let (meant, help) = match members.iter().find(|member| member.name == *name) {
+        Some(member) if member.is_present() => {
+            (String::new(), format!("`ensemble team {name}` shows how it runs"))
+        }
+        Some(member) => (String::new(), RosterRow::of(member.clone()).again(project)),
+        None if project.config.agents.contains_key(name) => {
+            (String::new(), format!("`ensemble up {name}` starts it"))
+        }
+        None => {
+            let known = project.config.agents.keys().chain(members.iter().map(|it| &it.name));
+            let known = known.chain(panes.iter().map(|it| &it.agent));
+            (ask_if_meant(name, known), "`ensemble team` lists the agents".to_owned())
+        }
+    };
+    Failure::nothing(format!("no agent `{name}` has a pane here{meant}")).with_hint(help)
+}
+
+/// The end of a sentence about an unknown name: the one that may be meant.
+fn ask_if_meant<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> String {
+    let others = known.filter(|known| *known != name).map(Name::as_str);
+    let near = nearest(name.as_str(), others).first().copied();
+    near.map_or_else(String::new, |meant| format!(": did you mean {meant}?"))
 }
 
 /// The agents with what does not change by itself, as the watcher sees them.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::agent_without_pane;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_project::Project;
@@ -70,8 +71,7 @@ impl Arguments {
     fn pane_of(&self, context: &Context, name: &Name) -> Outcome<(PathBuf, String)> {
         let member = context.project()?.roster().get(name)?;
         let Some(binding) = member.and_then(|member| member.binding) else {
-            return Err(Failure::nothing(format!("no agent `{name}` has a pane"))
-                .with_hint("`ensemble team` lists the agents"));
+            return Err(agent_without_pane(context.project()?, name));
         };
         if binding.is_terminal() {
             let text = format!("{name} runs in its own terminal (process {})", binding.pid);

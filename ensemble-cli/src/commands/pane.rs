@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ensemble_app::agent_panes::named_server;
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
+use ensemble_app::overview::agent_without_pane;
 use ensemble_app::text::{one_line, with_members};
 use ensemble_core::agent::{AgentDiagnosis, Evidence};
 use ensemble_core::message::Name;
@@ -73,10 +74,11 @@ impl Arguments {
     /// The agent that is meant, if an agent is.
     fn find(&self, context: &Context) -> Outcome<Option<PaneEntry>> {
         let Ok(agent) = Name::new(&self.target) else { return Ok(None) };
-        let entry = panes::find(&context.project()?.panes(), &agent)?;
+        let project = context.project()?;
+        let entry = panes::find(&project.panes(), &agent)?;
         entry.map(Some).ok_or_else(|| {
-            Failure::nothing(format!("no agent `{agent}` is bound to a pane"))
-                .with_hint("`ensemble mailbox bind` binds one; a pane is named %3 or =session:0.0")
+            agent_without_pane(project, &agent)
+                .with_hint("`ensemble team` lists the agents; a pane is named %3 or =session:0.0")
         })
     }
 

@@ -324,8 +324,11 @@ fn attaching_shows_the_agents_window() {
         assert!(said.code == 1 && said.stderr.contains(&format!("TERM is {name}")), "{said:?}");
         assert!(said.stderr.contains(helps), "{said:?}");
     }
-    let said = team.bed.fails(3, "agent attach absent");
-    assert!(said.contains("no agent `absent` has a pane"), "{said}");
+    for verb in ["agent attach", "agent inspect", "mailbox unbind"] {
+        let said = team.bed.fails(3, &format!("{verb} wroker-1"));
+        let meant = "no agent `wroker-1` has a pane here: did you mean worker-1?";
+        assert!(said.contains(meant), "{said}");
+    }
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
     let said = team.bed.fails(3, "agent attach worker-1");

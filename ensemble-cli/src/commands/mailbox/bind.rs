@@ -6,6 +6,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::{bind_named_pane, warn_of_absent_agent};
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::agent_without_pane;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;
 use ensemble_core::message::{Name, ReservedName};
@@ -80,7 +81,7 @@ impl UnbindAgent {
     pub(super) fn run(self, context: &Context) -> Outcome {
         authorize_mailbox(context, &self.agent)?;
         if !panes::forget(&context.project()?.panes(), &self.agent)? {
-            return Err(Failure::nothing(format!("no agent `{}` is bound to a pane", self.agent)));
+            return Err(agent_without_pane(context.project()?, &self.agent));
         }
         let said = format!("{} will not be notified any more", self.agent);
         context.out.print_answer(&json!({ "agent": self.agent }), said)
