@@ -82,7 +82,7 @@ fn run() -> VerbExit {
         context.warn_about_log();
     }
     result.map_or_else(
-        |failure| failure.acting_as(context.agent_flag()).report(),
+        |failure| failure.acting_as(context.agent_flag(), context.queue_flag()).report(),
         |()| VerbExit::Done,
     )
 }

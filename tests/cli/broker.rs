@@ -95,8 +95,18 @@ fn init_somewhere_else() {
     assert!(refused.contains("which has other files: queue.go"), "{refused}");
     assert!(refused.contains("hint: `export ENSEMBLE_QUEUE=/"), "{refused}");
     assert_eq!(std::fs::read_dir(bed.project().join("queue")).unwrap().count(), 1);
-    bed.ok("init --queue mail");
+    let made = bed.ok("init --queue mail");
     assert!(bed.project().join("mail/mailbox/dispatch").is_dir());
+    // What is proposed works where that queue is not the nearest one.
+    let mail = bed.project().join("mail").display().to_string();
+    assert!(made.contains(&format!("  export ENSEMBLE_QUEUE={mail}\n")), "{made}");
+    let said = bed.fails(3, "inbox nobody --queue mail");
+    assert!(said.contains(&format!("`ensemble --queue {mail} mailbox list`")), "{said}");
+    bed.ok("send --queue mail --as dispatch --to operator hello");
+    let shown = bed.ok("status --queue mail");
+    assert!(shown.contains(&format!("-> `ensemble --queue {mail} recv`")), "{shown}");
+    let read = bed.ok("recv --queue mail");
+    assert!(read.contains(&format!(" \"TEXT\" --queue {mail}\n")), "{read}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Hints in the words of the door that shows them. What the application says names commands, as a person types them; a
 //! model has tools for most of them, and a program of the API makes calls.
 
+use std::path::Path;
+
+use ensemble_core::message::shell_word;
 use serde_json::{Map, Value};
 
 /// A command of a hint as a call: its place, and its arguments by their names.
@@ -60,6 +63,18 @@ pub fn render_members(value: &mut Value, render: HintRenderer<'_>) {
         Value::Array(items) => items.iter_mut().for_each(|item| render_members(item, render)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// A text whose commands name the queue, if the caller has named one: they are pasted in any directory.
+pub fn name_queue(text: &str, queue: Option<&Path>) -> String {
+    text.replace("`ensemble ", &format!("`ensemble{} ", queue_flag(queue)))
+}
+
+/// The option that names this queue; nothing for that of the project around the caller.
+pub fn queue_flag(queue: Option<&Path>) -> String {
+    let Some(queue) = queue else { return String::new() };
+    let queue = std::path::absolute(queue).unwrap_or_else(|_| queue.to_owned());
+    format!(" --queue {}", shell_word(&queue.to_string_lossy()))
 }
 
 #[cfg(test)]

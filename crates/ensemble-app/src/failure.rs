@@ -21,7 +21,7 @@ use ensemble_tmux::tmux::TmuxError;
 use serde_json::Value;
 
 use crate::diagnostics::{is_json, say, tell_program, write_line};
-use crate::door_hints::render_hints;
+use crate::door_hints::{name_queue, render_hints};
 use crate::error_line::{ErrorLine, FailureCode, repeats};
 use crate::exit_code::VerbExit;
 
@@ -108,14 +108,16 @@ impl Failure {
         self
     }
 
-    /// With the name of the caller in those commands of the hint that act for whom they are run by.
-    pub fn acting_as(mut self, agent: Option<&Name>) -> Self {
-        if let (Self::Told { hint: Some(hint), .. }, Some(agent)) = (&mut self, agent) {
+    /// With what the caller has named in the commands of the hint: the queue, and in those that act for whom they are
+    /// run by, the agent.
+    pub fn acting_as(mut self, agent: Option<&Name>, queue: Option<&Path>) -> Self {
+        if let Self::Told { hint: Some(hint), .. } = &mut self {
             let acts = |line: &str| {
                 let verb = line.strip_prefix("ensemble ").filter(|_| !line.contains(" --as "));
                 verb.is_some_and(|verb| ACTING.split(", ").any(|it| verb.starts_with(it)))
             };
-            *hint = render_hints(hint, &|line| acts(line).then(|| format!("{line} --as {agent}")));
+            let act = |line: &str| Some(format!("{line} --as {}", agent.filter(|_| acts(line))?));
+            *hint = name_queue(&render_hints(hint, &act), queue);
         }
         self
     }

@@ -9,6 +9,7 @@ mod servers;
 mod steps;
 mod trust;
 
+use ensemble_app::door_hints::name_queue;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
@@ -125,7 +126,8 @@ fn print(context: &Context, check: &DoctorCheck) -> Outcome {
     };
     let out = &context.out;
     out.line(format!("{}  {:<12} {}", out.paint(style, word), check.check, one_line(&check.text)))?;
-    let remedy = check.remedy.iter().map(|it| format!("{:19}-> {}", "", one_line(it)));
+    let named = check.remedy.iter().map(|it| name_queue(it, context.queue_flag()));
+    let remedy = named.map(|it| format!("{:19}-> {}", "", one_line(&it)));
     let width = columns(out).unwrap_or(usize::MAX);
     remedy.flat_map(|line| wrapped(&line, width, 22)).try_for_each(|line| out.line(line))
 }

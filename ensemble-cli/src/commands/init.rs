@@ -119,7 +119,7 @@ fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome 
     let what = if is_new { "created the queue" } else { "the queue already exists:" };
     out.line(format!("{what} {queue}"))?;
     out.line("")?;
-    next::print_next_steps(context)
+    next::print_next_steps(context, project)
 }
 
 /// Adds a section on the team to the instructions of agents, unless it exists; returns whether it did.

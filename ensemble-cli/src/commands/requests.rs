@@ -2,6 +2,7 @@
 
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::diagnostics::say;
+use ensemble_app::door_hints::queue_flag;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
@@ -113,9 +114,8 @@ fn show(context: &Context, entry: &RequestEntry) -> Outcome {
     if decision.is_some() {
         return Ok(());
     }
-    let (id, to) = (&asked.request_id, &asked.to);
-    context
-        .out
-        .line(format!("\n{to} decides: ensemble request answer {id} --approve --as {to}"))?;
-    context.out.line(format!("          or: ensemble request answer {id} --reject --as {to}"))
+    let (answer, to) = (format!("ensemble request answer {}", asked.request_id), &asked.to);
+    let who = format!("--as {to}{}", queue_flag(context.queue_flag()));
+    context.out.line(format!("\n{to} decides: {answer} --approve {who}"))?;
+    context.out.line(format!("          or: {answer} --reject {who}"))
 }

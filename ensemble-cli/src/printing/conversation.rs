@@ -1,5 +1,6 @@
 //! What the person reads: messages of the mailbox `operator`, each with the commands that answer it.
 
+use ensemble_app::door_hints::queue_flag;
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ShownMessage;
@@ -96,7 +97,7 @@ fn commands(
     &ShownMessage { mailbox, envelope, entry, .. }: &ShownMessage<'_>,
 ) -> Outcome<Vec<(&'static str, String)>> {
     let person = context.actor()?;
-    let who = agent_flag(context, &person)?;
+    let who = agent_flag(context, &person)? + &queue_flag(context.queue_flag());
     if let Some(entry) = entry {
         let answer = format!("ensemble request answer {}", entry.request.request_id);
         return Ok(vec![

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
+use ensemble_app::door_hints::name_queue;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::{elapsed, one_line, plural, table};
 use ensemble_core::message::Timestamp;
@@ -123,6 +124,7 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
 pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     let out = &context.out;
     let StatusHeading { project, urgent, calm } = heading(context.project()?, overview);
+    let calm = name_queue(&calm, context.queue_flag());
     out.line(match urgent.is_empty() {
         true => format!("{project} · {calm}"),
         false => format!("{project} · {} · {calm}", out.paint(BAD.bold(), urgent)),
@@ -130,7 +132,8 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     let needs = join_by_cause(&overview.needs);
     for need in needs.iter().take(NEEDS_SHOWN_MAX) {
         let style = if need.need.is_urgent() { STRONG } else { Style::new() };
-        let (text, help) = (need_text(need, overview.at), format!("-> {}", one_line(&need.help)));
+        let help = one_line(&name_queue(&need.help, context.queue_flag()));
+        let (text, help) = (need_text(need, overview.at), format!("-> {help}"));
         let length = text.chars().count() + help.chars().count() + 2;
         match columns(out).filter(|columns| length > *columns) {
             None => out.line(format!("{}  {help}", out.paint(style, text)))?,

@@ -22,9 +22,10 @@ use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
 use ensemble_project::registry::project_name;
 use ensemble_project::rows::RosterRow;
-use ensemble_project::team::shell_word;
 use ensemble_team::admission::MailAdmission;
 use ensemble_team::roster::{Member, State};
+
+use crate::door_hints::name_queue;
 
 /// How long a start takes, at most, until the agent is in the roster.
 const START_TAKES: Duration = Duration::from_secs(10);
@@ -35,9 +36,8 @@ pub fn absent_reader(project: &Project, message: &Envelope) -> Option<String> {
     if message.project.is_none() {
         return Some(said);
     }
-    let (name, queue) = (project_name(project).ok()?, project.queue.to_string_lossy());
-    let there = format!("`ensemble --queue {} ", shell_word(&queue));
-    Some(format!("in project {name}, {}", said.replace("`ensemble ", &there)))
+    let name = project_name(project).ok()?;
+    Some(format!("in project {name}, {}", name_queue(&said, Some(&project.queue))))
 }
 
 fn explain_absence(project: &Project, message: &Envelope) -> Option<String> {

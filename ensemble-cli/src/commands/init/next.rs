@@ -4,18 +4,25 @@ use ensemble_app::agent_panes::count_unowned_agents;
 use ensemble_app::agent_program::installed_programs;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
+use ensemble_project::team::shell_word;
+use ensemble_project::{Project, QUEUE_VARIABLE};
 
 use crate::context::Context;
 
 const COMMAND_CHARS: usize = 40;
 
-pub(super) fn print_next_steps(context: &Context) -> Outcome {
+pub(super) fn print_next_steps(context: &Context, project: &Project) -> Outcome {
     let steps = match (count_unowned_agents(context), installed_programs().first()) {
         (0, None) => by_hand(),
         (0, Some(program)) => with_program(program),
         (count, _) => with_panes(count),
     };
     context.out.line("Next:")?;
+    // The other steps find only the queue around them.
+    if !Project::discover(None).is_ok_and(|around| around.queue == project.queue) {
+        let queue = shell_word(&project.queue.to_string_lossy());
+        context.out.line(format!("  export {QUEUE_VARIABLE}={queue}"))?;
+    }
     steps.into_iter().try_for_each(|(command, why)| {
         context.out.line(format!("  {command:<COMMAND_CHARS$}{why}"))
     })
