@@ -103,17 +103,16 @@ impl Output {
         if self.is_json { self.object(object) } else { self.content(text.as_bytes()) }
     }
 
-    /// One object of each for programs; for people a table, or `none`.
+    /// One object of each for programs; for people a table.
     pub(crate) fn print_list<T: Serialize>(
         &self,
         items: &[T],
         heading: &[&str],
         row: impl Fn(&T) -> Vec<String>,
     ) -> Outcome {
-        match items {
-            _ if self.is_json => items.iter().try_for_each(|item| self.object(item)),
-            [] => self.line("none"),
-            items => self.table(heading, items.iter().map(row).collect()),
+        match self.is_json {
+            true => items.iter().try_for_each(|item| self.object(item)),
+            false => self.table(heading, items.iter().map(row).collect()),
         }
     }
 
@@ -137,8 +136,11 @@ impl Output {
         if self.is_coloured { format!("{style}{text}{style:#}") } else { text.to_string() }
     }
 
-    /// Lines with aligned columns under a faint heading.
+    /// Lines with aligned columns under a faint heading, or `none`.
     pub(crate) fn table(&self, heading: &[&str], rows: Vec<Vec<String>>) -> Outcome {
+        if rows.is_empty() {
+            return self.line("none");
+        }
         self.styled_table(heading, rows.into_iter().map(|row| (Style::new(), row)).collect())
     }
 

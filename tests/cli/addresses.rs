@@ -193,6 +193,7 @@ fn a_list_of_projects_that_cannot_be_written_stops_nothing() {
         let ran = bed.run(line);
         assert!(ran.code == 0 && ran.stderr.contains("projects cannot be written"), "{ran:?}");
     }
+    assert_eq!(bed.run("projects").stdout, "none\n");
 }
 
 /// A container sees the queue of the host by another path.

@@ -3,7 +3,6 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::new_queue::list_project;
 use ensemble_project::registry::known_projects;
-use serde_json::json;
 
 use crate::context::Context;
 
@@ -25,12 +24,8 @@ impl Arguments {
         {
             list_project(project);
         }
-        let all = known_projects();
-        if context.out.is_json() {
-            return all.iter().try_for_each(|project| context.out.object(&json!(project)));
-        }
-        let rows = all.iter();
-        let rows = rows.map(|it| vec![it.name.to_string(), it.queue.display().to_string()]);
-        context.out.table(&["project", "queue"], rows.collect())
+        context.out.print_list(&known_projects(), &["project", "queue"], |it| {
+            vec![it.name.to_string(), it.queue.display().to_string()]
+        })
     }
 }

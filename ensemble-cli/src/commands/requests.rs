@@ -44,8 +44,6 @@ impl Arguments {
         entries.retain(|entry| !self.pending || entry.decision.is_none());
         if context.out.is_json() {
             entries.iter().try_for_each(|entry| context.out.object(&entry.to_json()))?;
-        } else if entries.is_empty() {
-            context.out.line("none")?;
         } else {
             let heading = ["request", "kind", "state", "from", "to", "task", "age", "by"];
             context.out.table(&heading, entries.iter().map(row).collect())?;

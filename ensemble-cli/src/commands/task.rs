@@ -159,9 +159,6 @@ impl ListTasks {
                 .iter()
                 .try_for_each(|task| context.out.object(&describe_task(&state, task)));
         }
-        if tasks.is_empty() {
-            return context.out.line("none");
-        }
         print_tasks(context, &state, tasks)
     }
 }

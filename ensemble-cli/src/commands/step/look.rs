@@ -41,9 +41,6 @@ impl ListSteps {
 
 fn queues(context: &Context, store: &StepStore) -> Outcome {
     let queues = store.queues()?;
-    if context.out.is_json() {
-        return queues.iter().try_for_each(|queue| context.out.object(queue));
-    }
     let row = |queue: &ensemble_team::steps::StepQueueView| {
         let state = match () {
             () if queue.is_done() => "done",
@@ -56,15 +53,12 @@ fn queues(context: &Context, store: &StepStore) -> Outcome {
         vec![task, state.to_owned(), open, held, stuck, done, title]
     };
     let heading = ["task", "state", "waiting", "held", "stuck", "done", "title"];
-    context.out.table(&heading, queues.iter().map(row).collect())
+    context.out.print_list(&queues, &heading, row)
 }
 
 fn steps(context: &Context, store: &StepStore, task: &str) -> Outcome {
     store.queue(task)?;
     let steps = store.steps(task)?;
-    if context.out.is_json() {
-        return steps.iter().try_for_each(|step| context.out.object(step));
-    }
     let row = |step: &StepView| {
         vec![
             step.key.step_index.to_string(),
@@ -75,7 +69,7 @@ fn steps(context: &Context, store: &StepStore, task: &str) -> Outcome {
         ]
     };
     let heading = ["step", "status", "agent", "attempt", "goal"];
-    context.out.table(&heading, steps.iter().map(row).collect())
+    context.out.print_list(&steps, &heading, row)
 }
 
 fn status(step: &StepView) -> String {
