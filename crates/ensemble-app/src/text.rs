@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use ensemble_core::message::{Timestamp, is_deceiving};
+use ensemble_tmux::provider::cells;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How wide a cell of a table on a terminal may be, in characters.
+/// How wide a cell of a table on a terminal may be, in columns.
 pub const CELL_WIDTH_MAX: usize = 64;
 
 /// A text in which nothing moves the cursor, changes colours or reverses the reading direction.
@@ -103,24 +104,25 @@ pub fn plural(count: u64, noun: &str) -> String {
     }
 }
 
-/// Rows with aligned columns, without trailing blanks. Cells are cut to `cell_max` characters.
+/// Rows with aligned columns, without trailing blanks. Cells are cut to `cell_max` columns.
 pub fn table(rows: &[Vec<String>], cell_max: usize) -> Vec<String> {
     let cut = |cell: &String| -> String {
         let cell = one_line(cell);
-        match cell.char_indices().nth(cell_max) {
-            Some((at, _)) => format!("{}…", &cell[..at]),
-            None => cell,
-        }
+        let kept = cells::clipped(&cell, cell_max).len();
+        if kept < cell.len() { format!("{}…", &cell[..kept]) } else { cell }
     };
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(cut).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max().unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|c| cells::width(c)).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        let padded = row.iter().zip(&widths).map(|(cell, width)| {
+            let blank = " ".repeat(width - cells::width(cell));
+            format!("{cell}{blank}")
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
 }
@@ -154,19 +156,17 @@ fn scalar(value: &Value) -> String {
 
 /// A line in pieces that fit, the later ones indented.
 pub fn wrapped(line: &str, width: usize, indent: usize) -> Vec<String> {
-    let (width, mut lines) = (width.max(indent + 20), vec![String::new()]);
-    let indent = " ".repeat(indent);
-    let chars = |text: &str| text.chars().count();
+    let (width, mut lines, mut taken) = (width.max(indent + 20), vec![String::new()], 0);
     for word in line.split_inclusive(' ') {
-        let last = lines.last_mut().map_or(0, |last| chars(last));
-        if last + chars(word.trim_end()) > width && last > indent.len() {
-            lines.push(indent.clone());
-        }
+        let mut is_new = taken > indent && taken + cells::width(word.trim_end()) > width;
         for letter in word.chars() {
-            if lines.last().is_some_and(|last| chars(last) >= width) {
-                lines.push(indent.clone());
+            let cell = cells::char_width(letter);
+            if is_new || taken + cell > width {
+                lines.push(" ".repeat(indent));
+                (taken, is_new) = (indent, false);
             }
             lines.last_mut().expect("there is a line").push(letter);
+            taken += cell;
         }
     }
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
@@ -201,5 +201,9 @@ mod tests {
         let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), String::new()]];
         assert_eq!(table(&rows, CELL_WIDTH_MAX), ["a     b", "long"]);
         assert_eq!(table(&rows, 3), ["a     b", "lon…"]);
+        let rows = [["日本", "b"], ["long", "b"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows, CELL_WIDTH_MAX), ["日本  b", "long  b"]);
+        assert_eq!(table(&rows, 3), ["日…   b", "lon…  b"]);
+        assert_eq!(wrapped(&"日".repeat(11), 20, 0), ["日".repeat(10), "日".to_owned()]);
     }
 }

@@ -18,6 +18,7 @@ use ensemble_app::usage::{cost, token_count};
 use ensemble_core::message::Timestamp;
 use ensemble_core::requests::AskedRequest;
 use ensemble_team::roster::State;
+use ensemble_tmux::provider::cells;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -166,7 +167,7 @@ fn need_lines(need: &Need, now: Timestamp, width: usize, is_roomy: bool) -> Vec<
     if help.is_empty() {
         return vec![cut(&text, width)];
     }
-    let room = width.saturating_sub(help.chars().count() + 5);
+    let room = width.saturating_sub(cells::width(&help) + 5);
     vec![format!("{}  -> {help}", cut(&text, room))]
 }
 

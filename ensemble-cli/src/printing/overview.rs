@@ -19,6 +19,7 @@ use ensemble_project::overview::{
 };
 use ensemble_team::holdings::describe_tasks;
 use ensemble_team::roster::State;
+use ensemble_tmux::provider::cells;
 use ensemble_watch::alerts::person_looked;
 
 use ensemble_project::Project;
@@ -134,7 +135,7 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
         let style = if need.need.is_urgent() { STRONG } else { Style::new() };
         let help = one_line(&name_queue(&need.help, context.queue_flag()));
         let (text, help) = (need_text(need, overview.at), format!("-> {help}"));
-        let length = text.chars().count() + help.chars().count() + 2;
+        let length = cells::width(&text) + cells::width(&help) + 2;
         match columns(out).filter(|columns| length > *columns) {
             None => out.line(format!("{}  {help}", out.paint(style, text)))?,
             Some(columns) => {
@@ -329,9 +330,9 @@ pub(crate) fn counted(number: u64) -> String {
     if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
 }
 
-/// A text of at most this many characters, cut between words. Where it is cut, its open brackets are closed.
-pub(crate) fn cut(text: &str, chars_max: usize) -> String {
-    if text.chars().count() <= chars_max {
+/// A text of at most this many columns, cut between words. Where it is cut, its open brackets are closed.
+pub(crate) fn cut(text: &str, columns_max: usize) -> String {
+    if cells::width(text) <= columns_max {
         return text.to_owned();
     }
     let start = |chars: usize| text.chars().take(chars);
@@ -339,7 +340,7 @@ pub(crate) fn cut(text: &str, chars_max: usize) -> String {
         let count = |bracket| start(chars).filter(|it| *it == bracket).count();
         count('(').saturating_sub(count(')'))
     };
-    let room = chars_max.saturating_sub(1);
+    let room = cells::clipped(text, columns_max.saturating_sub(1)).chars().count();
     let fits = |kept: &usize| kept + open(*kept) <= room;
     let kept = (0..=room).rev().find(fits).unwrap_or_default();
     let is_break = |kept: &usize| text.chars().nth(*kept) == Some(' ');
@@ -370,5 +371,6 @@ mod tests {
         assert_eq!(cut("a (b) c", 6), "a (b)…");
         assert_eq!(cut("01a22131-dd0c-7000-8000", 9), "01a22131…", "a word that fills the line");
         assert_eq!((cut("abc", 1), cut("abc", 0)), ("…".to_owned(), "…".to_owned()));
+        assert_eq!(cut("日本語です", 6), "日本…");
     }
 }

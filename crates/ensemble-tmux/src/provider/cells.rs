@@ -1,7 +1,7 @@
 //! How many terminal cells a text takes.
 
 /// East Asian wide characters and emoji take two cells. A character this table does not know is
-/// counted as one; the worst that comes of it is a nudge that waits.
+/// counted as one; the worst that comes of it is a nudge that waits, or a table that is not aligned.
 const WIDE: [(u32, u32); 12] = [
     (0x1100, 0x115F),
     (0x231A, 0x231B),
@@ -22,12 +22,12 @@ const ZERO: [(u32, u32); 4] =
     [(0x0300, 0x036F), (0x200B, 0x200F), (0x20D0, 0x20FF), (0xFE00, 0xFE0F)];
 
 /// The width of `text`, in cells.
-pub(super) fn width(text: &str) -> usize {
+pub fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
 /// The beginning of `text` that fits into this many cells.
-pub(super) fn clipped(text: &str, cells: usize) -> &str {
+pub fn clipped(text: &str, cells: usize) -> &str {
     let mut taken = 0;
     let end = text.char_indices().find(|(_, c)| {
         taken += char_width(*c);
@@ -36,7 +36,8 @@ pub(super) fn clipped(text: &str, cells: usize) -> &str {
     end.map_or(text, |(at, _)| &text[..at])
 }
 
-fn char_width(c: char) -> usize {
+/// The width of a character, in cells.
+pub fn char_width(c: char) -> usize {
     let within = |table: &[(u32, u32)]| {
         table.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)))
     };

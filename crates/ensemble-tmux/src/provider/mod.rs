@@ -9,7 +9,7 @@
 //! * [`objection`] says why something must not be typed or pressed now.
 //! * [`reset_instant`] reads when a usage limit ends.
 
-mod cells;
+pub mod cells;
 mod composer;
 mod diagnose;
 mod file;
