@@ -60,6 +60,11 @@ fn a_task_goes_from_claim_to_merge() {
     bed.ok("resume");
     assert_eq!(merged["commit"], git(&bed.project(), "rev-parse integration"));
     assert!(bed.fails(3, "task merge").contains("no task is APPROVED"));
+    for line in ["merge tt1", "verdict tt1 --approve --as reviewer-1", "show tt1", "finalize tt1"] {
+        let said = bed.fails(3, &format!("task {line}"));
+        assert!(said.contains("no task `tt1` on the blackboard: did you mean t1?"), "{said}");
+        assert!(said.contains("hint: `ensemble task list` shows all"), "{said}");
+    }
     assert_eq!(git(&bed.project(), "branch --show-current"), "main");
     assert_eq!(bed.ok("admin fsck"), "clean\n");
 }

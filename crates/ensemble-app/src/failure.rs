@@ -287,6 +287,7 @@ fn area_hint(error: &Error) -> Option<String> {
     let hint = match error.area()? {
         BoardError::Missing { .. } => "`ensemble board init` creates one",
         BoardError::Invalid { .. } => "`ensemble board edit` repairs it",
+        BoardError::Unknown { what: "task", .. } => "`ensemble task list` shows all",
         BoardError::Fenced { .. } => {
             "`ensemble task list` shows who holds what; `ensemble task claim ID`, or `ensemble task claim ID --review`, takes what is free"
         }

@@ -44,10 +44,7 @@ impl Arguments {
         let calls = wake(&state);
         let (role, agent, brief) = match self.task {
             Some(id) => {
-                let Some(task) = state.task(&id) else {
-                    let text = format!("there is no task `{id}` on the blackboard");
-                    return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
-                };
+                let task = state.require_task(&id)?;
                 let usual = match task.status {
                     TaskStatus::ReadyForReview => BoardRole::CodeReviewer,
                     _ => BoardRole::Coder,

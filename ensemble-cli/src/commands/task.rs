@@ -1,7 +1,7 @@
 //! `ensemble task`: handing out tasks, and the tasks on the blackboard.
 
 use ensemble_app::acting::{check_current, check_planner, find_blocker, given_number};
-use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{ChangedTask, change_task, describe_task, missing_file};
 use ensemble_app::text::{one_line, printable};
@@ -174,10 +174,7 @@ impl ShowTask {
     fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
         let state = board.read()?;
-        let Some(task) = state.task(&self.id) else {
-            let text = format!("there is no task `{}` on the blackboard", self.id);
-            return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
-        };
+        let task = state.require_task(&self.id)?;
         if context.out.is_json() {
             return context.out.object(&describe_task(&state, task));
         }

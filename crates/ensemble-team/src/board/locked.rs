@@ -167,7 +167,7 @@ impl<'a> LockedBoard<'a> {
 
     /// A task, or an error that suggests similar names.
     pub(super) fn task(&self, id: &Name) -> Result<&BoardTask> {
-        self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
+        self.state.require_task(id)
     }
 
     pub(super) fn fields(&mut self, id: &Name) -> Result<EntryFields<'_>> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::lenient::{event_name, or_default, text, texts};
+use super::locked::not_on_board;
 use super::shape::Violation;
 use crate::proto::agent;
 use crate::proto::beat::LEASE_DURATION;
@@ -373,6 +374,11 @@ impl BoardConfig {
 impl State {
     pub fn task(&self, id: &Name) -> Option<&BoardTask> {
         self.tasks.iter().find(|task| task.id == *id)
+    }
+
+    /// A task, or an error that suggests similar names.
+    pub fn require_task(&self, id: &Name) -> ensemble_core::Result<&BoardTask> {
+        self.task(id).ok_or_else(|| not_on_board(self, id))
     }
 
     /// Index of a task in the list.

@@ -26,7 +26,6 @@ use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
 use crate::admission::TaskAct;
-use crate::board::BoardError;
 use crate::board::{GrantedClaim, TaskStatus};
 use crate::proto::task::TaskHolder;
 use ensemble_core::durable::jittered;
@@ -148,7 +147,7 @@ impl Worktrees {
         let lock = self.lock()?;
         let locked = self.board.lock()?;
         let plan = locked.plan_claim(id, agent)?;
-        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = locked.state().require_task(id)?.clone();
         drop(locked);
 
         if plan.keeps_worktree {
@@ -200,7 +199,7 @@ impl Worktrees {
         // Check first without committing, so that git is not started in vain.
         drop(ask()?);
         // As it is on the board, with the host that has its worktree now.
-        let task = self.board.read()?.task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = self.board.read()?.require_task(id)?.clone();
         self.must_be_reachable(&task, Operation::Review(id.clone()), seen.as_ref())?;
         let path = self.path_of(&task);
         if let (Some(seen), Some(submitted)) = (&seen, &task.review_commit) {
@@ -221,9 +220,5 @@ impl Worktrees {
         }
         locked.commit()?;
         Ok(ReviewClaimed { granted, path, commit, author: task.assigned_to })
-    }
-
-    pub(super) fn not_there(&self, id: &Name) -> Error {
-        BoardError::Unknown { what: "task", id: id.to_string(), nearest: Vec::new() }.into()
     }
 }

@@ -155,7 +155,7 @@ impl Worktrees {
 
     fn approved(&self, id: &Name) -> Result<(BoardTask, String)> {
         let state = self.board.read()?;
-        let task = state.task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = state.require_task(id)?.clone();
         let operation = Operation::Merge(id.clone());
         if task.status != TaskStatus::Approved {
             return Err(WorktreeFault::OtherStatus { status: task.status }.to(operation));
@@ -222,7 +222,7 @@ impl Worktrees {
     /// Records a merge that is in the integration branch, and removes the worktree.
     pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<MergeOutcome> {
         let mut locked = self.board.lock()?;
-        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = locked.state().require_task(id)?.clone();
         let path = self.path_of(&task);
         locked.merged(id, merge)?;
         locked.commit()?;

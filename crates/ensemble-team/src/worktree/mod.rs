@@ -206,7 +206,7 @@ impl Worktrees {
     /// The commit of a task's worktree; `None` if it has no worktree.
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
-        let task = state.task(task).ok_or_else(|| self.not_there(task))?;
+        let task = state.require_task(task)?;
         let path = self.path_of(task);
         Ok(self.entry_at(&path)?.filter(|_| path.exists()).and_then(|entry| entry.head))
     }

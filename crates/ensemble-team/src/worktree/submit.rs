@@ -35,7 +35,7 @@ impl Worktrees {
         self.check(TaskAct::HandIn, id, &holder.by)?;
         let seen = self.fetch_remote_state(Some(id))?;
         let mut locked = self.board.lock()?;
-        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = locked.state().require_task(id)?.clone();
         // Check the holder before the worktree. This change is not written.
         locked.submit(id, holder, "HEAD")?;
         drop(locked);
@@ -116,7 +116,7 @@ impl Worktrees {
             }
             Ok(locked)
         };
-        let task = self.board.read()?.task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let task = self.board.read()?.require_task(id)?.clone();
         let named = match commit {
             Some(name) => self.commit_at(name)?.or_else(|| Some(name.to_owned())),
             None => task.review_commit.clone(),
@@ -147,7 +147,7 @@ impl Worktrees {
         let mut locked = self.board.lock()?;
         locked.complete_by_hand(&task.id, &holder, Some(&head))?;
         let state = locked.commit()?;
-        state.task(&task.id).cloned().ok_or_else(|| self.not_there(&task.id))
+        state.require_task(&task.id).cloned()
     }
 
     fn worked_in(&self, task: &BoardTask, operation: Operation) -> Result<(WorktreeEntry, String)> {

@@ -151,7 +151,7 @@ impl PromptBuilder {
 
     /// The prompt for the coder that has claimed a task.
     pub fn coder(&self, state: &State, id: &Name) -> Result<AgentBrief> {
-        let task = task(state, id)?;
+        let task = state.require_task(id)?;
         let coder = task.assigned_to.as_ref().filter(|_| task.status == TaskStatus::Claimed);
         let agent = coder.ok_or_else(|| not_held(id, "coder", BoardObstacle::NoCoder))?;
         let held = (task, task.lease_epoch.unwrap_or_default());
@@ -167,7 +167,7 @@ impl PromptBuilder {
     }
 
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<AgentBrief> {
-        let task = task(state, id)?;
+        let task = state.require_task(id)?;
         let reviewer =
             task.reviewing_by.as_ref().filter(|_| task.status == TaskStatus::ReadyForReview);
         let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", BoardObstacle::NoReviewer))?;
@@ -315,10 +315,6 @@ impl PromptBuilder {
         let text = bytes.map(|bytes| super::utf8(bytes, &path)).transpose()?;
         Ok(text.filter(|text| !text.trim().is_empty()))
     }
-}
-
-fn task<'a>(state: &'a State, id: &Name) -> Result<&'a BoardTask> {
-    state.task(id).ok_or_else(|| super::locked::not_on_board(state, id))
 }
 
 fn not_held(id: &Name, role: &str, why: BoardObstacle) -> Error {
