@@ -412,4 +412,5 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     // `why` for a name without records prints no story, only that there is none.
     let nothing = bed.fails(3, "why T9");
     assert!(nothing.contains("no event mentions `T9`"), "{nothing}");
+    assert!(bed.fails(3, "why w9").contains("no event mentions `w9`: did you mean w1?"));
 }

@@ -113,7 +113,8 @@ fn what_work_took_is_told_by_agent_and_task() {
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(bed.ok("why t1").contains("1 turn, 1 request, 1000k tokens, $1.00"));
     assert_eq!(bed.json("why t1")[0]["took"]["requests"], 1);
-    assert!(bed.fails(3, "agent usage w9").contains("no record of agent `w9`"));
+    let unknown = "no record of agent `w9` is known: did you mean w1?";
+    assert!(bed.fails(3, "agent usage w9").contains(unknown));
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn a_task_goes_from_claim_to_merge() {
         assert!(said.contains("no task `tt1` on the blackboard: did you mean t1?"), "{said}");
         assert!(said.contains("hint: `ensemble task list` shows all"), "{said}");
     }
+    assert!(bed.fails(3, "agent unregister coder-9").contains("did you mean coder-1?"));
     assert_eq!(git(&bed.project(), "branch --show-current"), "main");
     assert_eq!(bed.ok("admin fsck"), "clean\n");
 }

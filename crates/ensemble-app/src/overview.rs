@@ -85,7 +85,8 @@ fn or_away(app: &App, opened: Outcome<ProjectQueue>) -> Outcome<OpenedQueue> {
 
 /// An agent that does not exist, with the one that may be meant.
 pub fn unknown_agent<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> Failure {
-    Failure::nothing(format!("there is no agent `{name}`{}", ask_if_meant(name, known)))
+    let meant = ask_if_meant(name.as_str(), known.map(Name::as_str));
+    Failure::nothing(format!("there is no agent `{name}`{meant}"))
 }
 
 /// An agent without a pane on this host: what starts it, or the one that may be meant.
@@ -103,16 +104,16 @@ pub fn agent_without_pane(project: &Project, name: &Name) -> Failure {
         None => {
             let known = project.config.agents.keys().chain(members.iter().map(|it| &it.name));
             let known = known.chain(panes.iter().map(|it| &it.agent));
-            (ask_if_meant(name, known), "`ensemble team` lists the agents".to_owned())
+            let meant = ask_if_meant(name.as_str(), known.map(Name::as_str));
+            (meant, "`ensemble team` lists the agents".to_owned())
         }
     };
     Failure::nothing(format!("no agent `{name}` has a pane here{meant}")).with_hint(help)
 }
 
 /// The end of a sentence about an unknown name: the one that may be meant.
-fn ask_if_meant<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> String {
-    let others = known.filter(|known| *known != name).map(Name::as_str);
-    let near = nearest(name.as_str(), others).first().copied();
+pub fn ask_if_meant<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> String {
+    let near = nearest(name, known.filter(|known| *known != name)).first().copied();
     near.map_or_else(String::new, |meant| format!(": did you mean {meant}?"))
 }
 

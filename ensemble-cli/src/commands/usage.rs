@@ -3,6 +3,7 @@
 use ensemble_app::controls::authorize_resume;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::ask_if_meant;
 use ensemble_app::text::{age, one_line, with_members};
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
 use ensemble_core::event_log::types;
@@ -83,7 +84,11 @@ impl Arguments {
         }
         let is_unknown = |name: &&Name| !usage.agents.contains_key(*name);
         if let Some(unknown) = self.agents.iter().find(is_unknown) {
-            return Err(Failure::nothing(format!("no record of agent `{unknown}` is known")));
+            let known = usage.agents.keys().map(Name::as_str);
+            let meant = ask_if_meant(unknown.as_str(), known);
+            return Err(Failure::nothing(format!(
+                "no record of agent `{unknown}` is known{meant}"
+            )));
         }
         if !self.agents.is_empty() {
             usage.agents.retain(|name, _| self.agents.contains(name));

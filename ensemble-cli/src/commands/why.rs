@@ -6,11 +6,14 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::ask_if_meant;
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::story::{complete_id, look_up_story, spent_on, tell_story};
 use ensemble_app::team_log::TeamLog;
 use ensemble_app::text::{one_line, plural};
 use ensemble_app::usage::describe_spent;
 use ensemble_core::event_log::ObjectStory;
+use ensemble_core::message::Name;
 use serde_json::{Value, json};
 
 use crate::completion;
@@ -51,7 +54,8 @@ impl Arguments {
             self.id = whole;
         }
         if is_nothing(told.as_ref(), &now) {
-            return Err(Failure::nothing(format!("no event mentions `{}`", one_line(&self.id)))
+            let text = format!("no event mentions `{}`{}", one_line(&self.id), self.meant(context));
+            return Err(Failure::nothing(text)
                 .with_hint("`ensemble log`, `inbox`, `request list` and `task list` show ids"));
         }
         let took = spent_on(context, &self.id);
@@ -72,6 +76,15 @@ impl Arguments {
             }
         }
         told.map_or(Ok(()), |story| complete(story, &logs))
+    }
+
+    /// The mailbox or the task of the blackboard that may be meant.
+    fn meant(&self, context: &Context) -> String {
+        let queue = ProjectQueue::open(context).ok();
+        let mailboxes = queue.and_then(|queue| queue.mailboxes().ok()).unwrap_or_default();
+        let board = context.board().and_then(|board| Ok(board.read()?)).ok();
+        let tasks = board.iter().flat_map(|state| &state.tasks).map(|task| task.id.as_str());
+        ask_if_meant(&self.id, mailboxes.iter().map(Name::as_str).chain(tasks))
     }
 }
 

@@ -3,6 +3,7 @@
 use ensemble_app::acting::{check_planner, check_registered};
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::ask_if_meant;
 use ensemble_core::message::Name;
 use ensemble_team::board::{Board, State};
 use ensemble_team::driver::supervise::{end_orphan, seated};
@@ -34,7 +35,8 @@ impl UnregisterAgent {
         let board = context.board()?;
         let state = board.read()?;
         let Some(entry) = state.agents.get(&self.name) else {
-            let text = format!("`{}` is not registered on the blackboard", self.name);
+            let meant = ask_if_meant(self.name.as_str(), state.agents.keys().map(Name::as_str));
+            let text = format!("`{}` is not registered on the blackboard{meant}", self.name);
             return Err(Failure::nothing(text).with_hint("`ensemble board show` lists the agents"));
         };
         let agent = TaskHolder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
