@@ -70,16 +70,9 @@ fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
         Ok(overview) if overview.needs.is_empty() => DoctorCheck::ok("needs you", "nothing"),
         Ok(overview) => {
             let count = plural(join_by_cause(&overview.needs).len() as u64, "thing");
-            DoctorCheck::bad(
-                "needs you",
-                CheckLevel::Warn,
-                count,
-                "`ensemble status` says what, and what to do",
-            )
+            DoctorCheck::warn("needs you", count, "`ensemble status` says what, and what to do")
         }
-        Err(failure) => {
-            DoctorCheck::bad("needs you", CheckLevel::Warn, failure.text(), "`ensemble status`")
-        }
+        Err(failure) => DoctorCheck::warn("needs you", failure.text(), "`ensemble status`"),
     }
 }
 
@@ -108,13 +101,13 @@ impl DoctorCheck {
         Self { check, level: CheckLevel::Ok, text: text.into(), remedy: None }
     }
 
-    fn bad(
-        check: &'static str,
-        level: CheckLevel,
-        text: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { check, level, text: text.into(), remedy: Some(remedy.into()) }
+    /// Something works worse than it could.
+    fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: CheckLevel::Warn, remedy: Some(remedy.into()), ..Self::ok(check, text) }
+    }
+
+    fn fail(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: CheckLevel::Fail, ..Self::warn(check, text, remedy) }
     }
 }
 

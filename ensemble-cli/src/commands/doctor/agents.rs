@@ -12,7 +12,7 @@ use ensemble_app::text::one_line;
 use ensemble_project::team::{AgentPlan, GivenWays, given_ways};
 use ensemble_tmux::provider::Profiles;
 
-use super::{CheckLevel, DoctorCheck, trust};
+use super::{DoctorCheck, trust};
 use crate::context::Context;
 
 /// How long a program may take to say its version.
@@ -29,7 +29,7 @@ pub(super) fn programs(context: &Context) -> Vec<DoctorCheck> {
     if found.is_empty() {
         let text = "none of claude, codex, opencode and gemini is on PATH";
         let remedy = "install one, or name your own program: `agents: {NAME: {command: …}}` in ensemble.yaml";
-        return vec![DoctorCheck::bad("agents", CheckLevel::Warn, text, remedy)];
+        return vec![DoctorCheck::warn("agents", text, remedy)];
     }
     // Some take a second to say their version.
     let versions: Vec<_> = found
@@ -68,7 +68,7 @@ fn one(context: &Context, word: &str, version: Option<String>) -> Vec<DoctorChec
         let seconds = VERSION_PATIENCE.as_secs();
         let text = format!("{word} is on PATH, but has said no version within {seconds} s");
         let remedy = format!("see whether `{word} --version` works");
-        return vec![DoctorCheck::bad("agents", CheckLevel::Warn, text, remedy)];
+        return vec![DoctorCheck::warn("agents", text, remedy)];
     };
     let version = match version.to_lowercase().contains(word) {
         true => version,
@@ -114,9 +114,8 @@ fn hooks(word: &str, given: GivenWays, places: &[&str]) -> DoctorCheck {
             ..DoctorCheck::ok("hooks", text("none"))
         },
         [place] => DoctorCheck::ok("hooks", text(&format!("those of the {place}"))),
-        _ => DoctorCheck::bad(
+        _ => DoctorCheck::warn(
             "hooks",
-            CheckLevel::Warn,
             format!("own sessions of {word} have them twice: each hint comes twice"),
             format!("`ensemble admin hooks uninstall --provider {word} --user`"),
         ),
@@ -160,16 +159,13 @@ pub(super) fn configured(context: &Context) -> Vec<DoctorCheck> {
     };
     plans
         .filter_map(|plan| match plan {
-            Err(error) => Some(DoctorCheck::bad(
-                "agents",
-                CheckLevel::Fail,
-                error.to_string(),
-                "correct ensemble.yaml",
-            )),
+            Err(error) => {
+                Some(DoctorCheck::fail("agents", error.to_string(), "correct ensemble.yaml"))
+            }
             Ok(plan) => missing(&plan).map(|program| {
                 let text = format!("{}: `{}` is not on PATH", plan.name, one_line(&program));
                 let remedy = "install it, or change its `command` in ensemble.yaml";
-                DoctorCheck::bad("agents", CheckLevel::Fail, text, remedy)
+                DoctorCheck::fail("agents", text, remedy)
             }),
         })
         .collect()

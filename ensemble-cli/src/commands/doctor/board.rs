@@ -4,7 +4,7 @@ use ensemble_app::text::plural;
 use ensemble_core::Error;
 use ensemble_team::worktree::{CheckedOut, RemoteState};
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 use crate::context::Context;
 
 /// Whether approved tasks can be merged. Nothing is said without a blackboard in a git repository.
@@ -16,16 +16,13 @@ pub(super) fn merges(context: &Context) -> Option<DoctorCheck> {
     }
     Some(match worktrees.checked_out() {
         Ok(None) => DoctorCheck::ok("merges", "the integration branch is not checked out"),
-        Ok(Some(CheckedOut { branch, path, .. })) => DoctorCheck::bad(
+        Ok(Some(CheckedOut { branch, path, .. })) => DoctorCheck::warn(
             "merges",
-            CheckLevel::Warn,
             format!("`{branch}`, the integration branch, is checked out at {}", path.display()),
             "approved tasks wait until then: `git switch --detach` there, or name another \
              `integration_branch`",
         ),
-        Err(error) => {
-            DoctorCheck::bad("merges", CheckLevel::Warn, error.to_string(), "see what git says")
-        }
+        Err(error) => DoctorCheck::warn("merges", error.to_string(), "see what git says"),
     })
 }
 
@@ -36,7 +33,7 @@ fn shared(state: Result<RemoteState, Error>) -> DoctorCheck {
         Err(error) => {
             let remedy = "no task can be claimed, submitted or merged until it answers: try \
                           `git ls-remote`, and see `worktrees: {remote: …}` in ensemble.yaml";
-            return DoctorCheck::bad("merges", CheckLevel::Fail, error.to_string(), remedy);
+            return DoctorCheck::fail("merges", error.to_string(), remedy);
         }
     };
     match (tip, unpushed) {
@@ -52,7 +49,7 @@ fn shared(state: Result<RemoteState, Error>) -> DoctorCheck {
                 format!("`{branch}` here has {}, which `{remote}` lacks", plural(count, "commit"));
             let remedy =
                 format!("tasks begin at the remote's branch: `git push {remote} {branch}`");
-            DoctorCheck::bad("merges", CheckLevel::Warn, text, remedy)
+            DoctorCheck::warn("merges", text, remedy)
         }
     }
 }

@@ -27,11 +27,12 @@ pub(super) fn tmux() -> DoctorCheck {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let remedy = "install it (apt install tmux, brew install tmux); queues work without, \
                 nudging agents does not";
-            return DoctorCheck::bad("tmux", CheckLevel::Missing, "is not installed", remedy);
+            let absent = DoctorCheck::fail("tmux", "is not installed", remedy);
+            return DoctorCheck { level: CheckLevel::Missing, ..absent };
         }
         Err(error) => {
             let text = format!("cannot be started: {error}");
-            return DoctorCheck::bad("tmux", CheckLevel::Fail, text, "see whether `tmux -V` works");
+            return DoctorCheck::fail("tmux", text, "see whether `tmux -V` works");
         }
     };
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -39,7 +40,7 @@ pub(super) fn tmux() -> DoctorCheck {
         Some(version) if version >= TMUX_VERSION_MIN => DoctorCheck::ok("tmux", said),
         Some(_) => {
             let remedy = "update to 3.2 or later; older ones lack what the watcher needs";
-            DoctorCheck::bad("tmux", CheckLevel::Fail, format!("{said} is too old"), remedy)
+            DoctorCheck::fail("tmux", format!("{said} is too old"), remedy)
         }
         // Built from a development branch: `tmux master`, `tmux next-3.6`.
         None => DoctorCheck::ok("tmux", said),
@@ -66,7 +67,7 @@ pub(super) fn clock() -> DoctorCheck {
     let wall = SystemClock.wall();
     if wall < WALL_MIN {
         let remedy = "set the clock; ids and stamps are in the wrong order until then";
-        return DoctorCheck::bad("clock", CheckLevel::Fail, format!("says {wall}"), remedy);
+        return DoctorCheck::fail("clock", format!("says {wall}"), remedy);
     }
     DoctorCheck::ok("clock", wall.to_string())
 }
@@ -86,7 +87,7 @@ fn limits_in(directory: &Path) -> Vec<DoctorCheck> {
         } else {
             let remedy =
                 format!("`sudo sysctl fs.inotify.{name}={least}`; until then polling steps in");
-            DoctorCheck::bad("inotify", CheckLevel::Warn, text, remedy)
+            DoctorCheck::warn("inotify", text, remedy)
         })
     };
     INOTIFY_LIMITS.into_iter().filter_map(check).collect()

@@ -8,7 +8,7 @@ use ensemble_project::overview::WatcherView;
 use ensemble_project::team::shell_word;
 use ensemble_team::worktree::without_git;
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 
 /// File systems that other machines change: events and locks may not arrive. Magic numbers as in statfs(2).
 const NETWORKED: [(u64, &str); 7] = [
@@ -29,7 +29,7 @@ fn of_kind(kind: u64) -> Option<DoctorCheck> {
     let (_, name) = NETWORKED.iter().find(|(magic, _)| *magic == kind)?;
     let text = format!("the queue is on {name}: events and locks may not arrive");
     let remedy = "move the project to a disk of this machine; for several hosts set `transport` in ensemble.yaml";
-    Some(DoctorCheck::bad("place", CheckLevel::Warn, text, remedy))
+    Some(DoctorCheck::warn("place", text, remedy))
 }
 
 /// Whether the drop boxes of the configuration are those that the watcher has opened.
@@ -40,7 +40,7 @@ pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
         Err(error) => {
             let remedy =
                 "correct that line of the user's configuration: it does not fit the project's";
-            return DoctorCheck::bad(CHECK, CheckLevel::Fail, error.to_string(), remedy);
+            return DoctorCheck::fail(CHECK, error.to_string(), remedy);
         }
     };
     let shown: Vec<String> = table.iter().map(|spec| spec.shown()).collect();
@@ -54,7 +54,7 @@ pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
     }
     let text = format!("the running watcher does not watch {}", closed.join(", "));
     let remedy = "restart the watcher, which reads ensemble.yaml when it starts; a link in place of a directory is refused";
-    DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy)
+    DoctorCheck::warn(CHECK, text, remedy)
 }
 
 /// Whether git leaves the queue and the state alone. Nothing is said outside of a repository.
@@ -83,7 +83,7 @@ pub(super) fn git(project: &Project) -> Option<DoctorCheck> {
     let text = format!("git sees {}: messages could be committed", seen.join(" and "));
     let queue = shell_word(&project.queue.to_string_lossy());
     let remedy = format!("`ensemble --queue {queue} init` writes a .gitignore into each");
-    Some(DoctorCheck::bad("git", CheckLevel::Warn, text, remedy))
+    Some(DoctorCheck::warn("git", text, remedy))
 }
 
 #[cfg(test)]

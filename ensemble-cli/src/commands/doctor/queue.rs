@@ -13,7 +13,7 @@ use ensemble_project::attention::WatcherState;
 use ensemble_project::team::shell_word;
 use rustix::fs::{Access, CWD, RenameFlags};
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 use crate::context::Context;
 
 /// Below this many free bytes something is about to go wrong.
@@ -37,7 +37,7 @@ pub(super) fn opens(context: &Context) -> DoctorCheck {
         }
         Err(Failure::Told { text, hint, .. }) => {
             let remedy = hint.unwrap_or_else(|| "see what the message says".to_owned());
-            DoctorCheck::bad("queue", CheckLevel::Fail, text, remedy)
+            DoctorCheck::fail("queue", text, remedy)
         }
         Err(Failure::ClosedPipe | Failure::Block { .. }) => DoctorCheck::ok("queue", "not checked"),
     }
@@ -54,9 +54,8 @@ pub(super) fn checks(project: &Project) -> Vec<DoctorCheck> {
             events(probe.path()),
             file_clock(probe.path()),
         ]),
-        Err(error) => checks.push(DoctorCheck::bad(
+        Err(error) => checks.push(DoctorCheck::fail(
             "writing",
-            CheckLevel::Fail,
             format!("cannot write to {}: {error}", project.queue.join("tmp").display()),
             "check who owns the queue, and whether the disk is full or read-only",
         )),
@@ -72,11 +71,9 @@ fn permissions(queue: &Path) -> DoctorCheck {
             let text = format!("others may look into the queue (mode {:o})", mode & 0o777);
             let queue = shell_word(&queue.to_string_lossy());
             let remedy = format!("`chmod go= {queue}`, unless they are meant to");
-            DoctorCheck::bad("permissions", CheckLevel::Warn, text, remedy)
+            DoctorCheck::warn("permissions", text, remedy)
         }
-        Err(error) => {
-            DoctorCheck::bad("permissions", CheckLevel::Fail, error.to_string(), "see who owns it")
-        }
+        Err(error) => DoctorCheck::fail("permissions", error.to_string(), "see who owns it"),
     }
 }
 
@@ -100,11 +97,10 @@ fn one_file_system(project: &Project) -> DoctorCheck {
             let risk = directory.filter(|_| is_meant).and_then(|it| it.find_power_cut_risk());
             let Some(risk) = risk else { return DoctorCheck::ok("file system", text) };
             let remedy = "put the queue on another file system if power cuts matter";
-            DoctorCheck::bad("file system", CheckLevel::Warn, risk, remedy)
+            DoctorCheck::warn("file system", risk, remedy)
         }
-        Some(path) => DoctorCheck::bad(
+        Some(path) => DoctorCheck::fail(
             "file system",
-            CheckLevel::Fail,
             format!("{} is mounted from elsewhere", path.display()),
             "put the whole queue into one file system",
         ),
@@ -115,24 +111,14 @@ fn free_space(project: &Project) -> DoctorCheck {
     let free = match rustix::fs::statvfs(&project.queue) {
         Ok(room) => room.f_bavail * room.f_frsize,
         Err(error) => {
-            return DoctorCheck::bad(
-                "disk",
-                CheckLevel::Warn,
-                error.to_string(),
-                "see what `df` says",
-            );
+            return DoctorCheck::warn("disk", error.to_string(), "see what `df` says");
         }
     };
     let text = format!("{} MiB free", free / (1024 * 1024));
     match free {
         FREE_BYTES_COMFORTABLE.. => DoctorCheck::ok("disk", text),
-        FREE_BYTES_MIN.. => DoctorCheck::bad("disk", CheckLevel::Warn, text, "make room soon"),
-        _ => DoctorCheck::bad(
-            "disk",
-            CheckLevel::Fail,
-            text,
-            "make room: messages are about to be refused",
-        ),
+        FREE_BYTES_MIN.. => DoctorCheck::warn("disk", text, "make room soon"),
+        _ => DoctorCheck::fail("disk", text, "make room: messages are about to be refused"),
     }
 }
 
@@ -142,18 +128,12 @@ fn locks(probe: &Path) -> DoctorCheck {
     let refused = FileLock::acquire(&path, Duration::ZERO);
     match (held, refused) {
         (Ok(_), Err(_)) => DoctorCheck::ok("locks", "flock excludes"),
-        (Ok(_), Ok(_)) => DoctorCheck::bad(
+        (Ok(_), Ok(_)) => DoctorCheck::fail(
             "locks",
-            CheckLevel::Fail,
             "two have the same lock",
             "the file system does not support flock: use a local one",
         ),
-        (Err(error), _) => DoctorCheck::bad(
-            "locks",
-            CheckLevel::Fail,
-            error.to_string(),
-            "use a local file system",
-        ),
+        (Err(error), _) => DoctorCheck::fail("locks", error.to_string(), "use a local file system"),
     }
 }
 
@@ -161,30 +141,21 @@ fn renames(probe: &Path) -> DoctorCheck {
     let (from, to) = (probe.join("from"), probe.join("to"));
     let written = std::fs::write(&from, "").and_then(|()| std::fs::write(&to, ""));
     if let Err(error) = written {
-        return DoctorCheck::bad(
-            "renames",
-            CheckLevel::Fail,
-            error.to_string(),
-            "see why it cannot be written",
-        );
+        return DoctorCheck::fail("renames", error.to_string(), "see why it cannot be written");
     }
     match rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::EXIST) => DoctorCheck::ok("renames", "never over an existing file"),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => DoctorCheck::bad(
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => DoctorCheck::warn(
             "renames",
-            CheckLevel::Warn,
             "no RENAME_NOREPLACE here: links are used instead",
             "slower but as exclusive; a local file system such as ext4 has it",
         ),
-        Ok(()) => DoctorCheck::bad(
+        Ok(()) => DoctorCheck::fail(
             "renames",
-            CheckLevel::Fail,
             "a rename replaced a file although it must not",
             "use another file system: messages could be lost on this one",
         ),
-        Err(error) => {
-            DoctorCheck::bad("renames", CheckLevel::Fail, error.to_string(), "use a local one")
-        }
+        Err(error) => DoctorCheck::fail("renames", error.to_string(), "use a local one"),
     }
 }
 
@@ -194,7 +165,7 @@ fn events(probe: &Path) -> DoctorCheck {
     let bad = |text: String| {
         // The problem, then the remedy.
         let (text, remedy) = text.split_once(": ").unwrap_or((&text, "files are found by polling"));
-        DoctorCheck::bad("events", CheckLevel::Warn, text.to_owned(), remedy)
+        DoctorCheck::warn("events", text.to_owned(), remedy)
     };
     let mut fs_watcher = match watched {
         Ok(fs_watcher) => fs_watcher,
@@ -228,15 +199,12 @@ fn file_clock(probe: &Path) -> DoctorCheck {
         Ok(off) if off <= CLOCK_TOLERANCE => {
             DoctorCheck::ok("file clock", "agrees with the wall clock")
         }
-        Ok(off) => DoctorCheck::bad(
+        Ok(off) => DoctorCheck::warn(
             "file clock",
-            CheckLevel::Warn,
             format!("the file system's clock is off by {}", ensemble_app::text::age(off)),
             "let both machines keep time (NTP)",
         ),
-        Err(error) => {
-            DoctorCheck::bad("file clock", CheckLevel::Warn, error.to_string(), "see why")
-        }
+        Err(error) => DoctorCheck::warn("file clock", error.to_string(), "see why"),
     }
 }
 
@@ -244,15 +212,13 @@ fn log(project: &Project) -> DoctorCheck {
     let logs = project.logs();
     match rustix::fs::access(&logs, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) => DoctorCheck::ok("event log", logs.display().to_string()),
-        Err(rustix::io::Errno::NOENT) => DoctorCheck::bad(
+        Err(rustix::io::Errno::NOENT) => DoctorCheck::warn(
             "event log",
-            CheckLevel::Warn,
             format!("{} is not there yet", logs.display()),
             "the first record makes it",
         ),
-        Err(error) => DoctorCheck::bad(
+        Err(error) => DoctorCheck::fail(
             "event log",
-            CheckLevel::Fail,
             format!("cannot write to {}: {error}", logs.display()),
             "check who owns it",
         ),
@@ -264,15 +230,13 @@ fn watcher(project: &Project) -> DoctorCheck {
     let holder = view.holder.clone().unwrap_or_default();
     match view.state() {
         WatcherState::Runs => DoctorCheck::ok("watcher", format!("running: {holder}")),
-        WatcherState::Hangs(silent) => DoctorCheck::bad(
+        WatcherState::Hangs(silent) => DoctorCheck::fail(
             "watcher",
-            CheckLevel::Fail,
             format!("{holder} hangs: no sign of life for {} s", silent.as_secs()),
             "`ensemble status` says what to do",
         ),
-        WatcherState::Missing => DoctorCheck::bad(
+        WatcherState::Missing => DoctorCheck::warn(
             "watcher",
-            CheckLevel::Warn,
             "not running: drop boxes are not routed, agents are not nudged",
             ensemble_project::overview::watcher_remedy(project),
         ),

@@ -10,7 +10,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_project::OpenQueue;
 use ensemble_project::attention::AwayServers;
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 use crate::context::Context;
 
 /// How far this host's clock may differ from the servers'.
@@ -28,7 +28,7 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<DoctorCheck>> {
         Ok(checks) => checks,
         Err(error) => {
             let AwayServers { why, help, .. } = AwayServers::from(&error);
-            vec![DoctorCheck::bad("servers", CheckLevel::Fail, why, help)]
+            vec![DoctorCheck::fail("servers", why, help)]
         }
     };
     let (waiting, dead) = (outbox.waiting()?, outbox.dead()?);
@@ -37,7 +37,7 @@ pub(super) fn checks(context: &Context) -> Outcome<Vec<DoctorCheck>> {
         0 => DoctorCheck::ok("outbox", text),
         dead => {
             let text = format!("{text}, {} that could not be sent", plural(dead, "dead letter"));
-            DoctorCheck::bad("outbox", CheckLevel::Warn, text, "`ensemble dead list` says why")
+            DoctorCheck::warn("outbox", text, "`ensemble dead list` says why")
         }
     });
     Ok(checks)
@@ -55,7 +55,7 @@ fn connected(queue: &OpenQueue) -> ensemble_core::Result<Vec<DoctorCheck>> {
         let apart = humantime::format_duration(Duration::from_secs(apart.as_secs()));
         let text = format!("this host's clock is {apart} off the servers'");
         let remedy = "the servers' time counts for delays and deadlines; set this host's clock";
-        DoctorCheck::bad("server time", CheckLevel::Warn, text, remedy)
+        DoctorCheck::warn("server time", text, remedy)
     };
     let version = format!("nats-server {}", servers.server_version()?);
     Ok(vec![DoctorCheck::ok("servers", text), clock, DoctorCheck::ok("server version", version)])

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 use crate::context::Context;
 
 /// How long the server may take.
@@ -32,7 +32,7 @@ pub(super) fn check(context: &Context) -> Outcome<Option<DoctorCheck>> {
                     "correct `steps` in ensemble.yaml, the password's file, or the rights at the server"
                 }
             };
-            DoctorCheck::bad("step queues", CheckLevel::Fail, error.to_string(), remedy)
+            DoctorCheck::fail("step queues", error.to_string(), remedy)
         }
     }))
 }

@@ -7,7 +7,7 @@ use ensemble_app::agent_program::AgentProgram;
 use ensemble_core::durable::read_chosen_file;
 use serde_json::Value;
 
-use super::{CheckLevel, DoctorCheck};
+use super::DoctorCheck;
 
 const CHECK: &str = "trust";
 /// The largest file of a program's settings that is read, in bytes.
@@ -32,7 +32,7 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
             let remedy =
                 format!("run `{word}` here once and answer, or answer in the agent's pane");
             let text = format!("{word} will ask a person whether it trusts this directory");
-            DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy)
+            DoctorCheck::warn(CHECK, text, remedy)
         }
     }];
     let is_reviewed = || {
@@ -42,7 +42,7 @@ pub(super) fn check(program: AgentProgram, root: &Path, has_hooks: bool) -> Vec<
     if program == AgentProgram::Codex && has_hooks && !is_reviewed() {
         let remedy = "run `codex` here once, and choose `Trust all and continue`";
         let text = "codex runs the hooks only after a person has reviewed them";
-        checks.push(DoctorCheck::bad(CHECK, CheckLevel::Warn, text, remedy));
+        checks.push(DoctorCheck::warn(CHECK, text, remedy));
     }
     checks
 }
