@@ -93,22 +93,19 @@ pub fn unknown_agent<'n>(name: &Name, known: impl Iterator<Item = &'n Name>) -> 
 pub fn agent_without_pane(project: &Project, name: &Name) -> Failure {
     let (members, _) = project.roster().entries().unwrap_or_default();
     let (panes, _) = read_all(&project.panes()).unwrap_or_default();
-    let (meant, help) = match members.iter().find(|member| member.name == *name) {
-        Some(member) if member.is_present() => {
-            (String::new(), format!("`ensemble team {name}` shows how it runs"))
-        }
-        Some(member) => (String::new(), RosterRow::of(member.clone()).again(project)),
-        None if project.config.agents.contains_key(name) => {
-            (String::new(), format!("`ensemble up {name}` starts it"))
-        }
+    let help = match members.iter().find(|member| member.name == *name) {
+        Some(member) if member.is_present() => format!("`ensemble team {name}` shows how it runs"),
+        Some(member) => RosterRow::of(member.clone()).again(project),
+        None if project.config.agents.contains_key(name) => format!("`ensemble up {name}`"),
         None => {
             let known = project.config.agents.keys().chain(members.iter().map(|it| &it.name));
-            let known = known.chain(panes.iter().map(|it| &it.agent));
-            let meant = ask_if_meant(name.as_str(), known.map(Name::as_str));
-            (meant, "`ensemble team` lists the agents".to_owned())
+            let known = known.chain(panes.iter().map(|it| &it.agent)).map(Name::as_str);
+            let meant = ask_if_meant(name.as_str(), known);
+            return Failure::nothing(format!("no agent `{name}` has a pane here{meant}"))
+                .with_hint("`ensemble team` lists the agents");
         }
     };
-    Failure::nothing(format!("no agent `{name}` has a pane here{meant}")).with_hint(help)
+    Failure::nothing(format!("{name} has no pane here")).with_hint(help)
 }
 
 /// The end of a sentence about an unknown name: the one that may be meant.

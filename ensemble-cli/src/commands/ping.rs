@@ -44,12 +44,10 @@ impl Arguments {
         let readied = assigner.ping(&self.worker, agent_pane(&mut pane), &mut resting(&waiter))?;
         drop(line);
         match readied {
-            ReadyOutcome::Ready { attempt } if context.out.is_json() => context
-                .out
-                .object(&json!({ "worker": self.worker, "ready": true, "attempt": attempt })),
-            ReadyOutcome::Ready { attempt } => {
-                context.out.line(format!("{} is ready (ping {attempt})", self.worker))
-            }
+            ReadyOutcome::Ready { attempt } => context.out.print_answer(
+                &json!({ "worker": self.worker, "ready": true, "attempt": attempt }),
+                format!("{} is ready (ping {attempt})", self.worker),
+            ),
             ReadyOutcome::NotReady(failure) => Err(describe_not_ready(context, &failure)?),
         }
     }

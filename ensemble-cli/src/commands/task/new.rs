@@ -63,7 +63,7 @@ impl CreateTask {
             Some(to) if self.files.is_empty() => self.send(context, to, text)?,
             Some(to) => self.add_step(context, to, &text)?,
         };
-        if context.out.is_json() { context.out.object(&object) } else { context.out.line(said) }
+        context.out.print_answer(&object, said)
     }
 
     fn send(&self, context: &Context, to: &Name, text: String) -> Outcome<(String, Value)> {
