@@ -1,9 +1,10 @@
 //! `ensemble status`: what needs a person, and everything else at a glance, however deep the backlog.
 
 use ensemble_app::failure::Outcome;
-use ensemble_app::overview::{FRESH, gather};
+use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::message::Name;
+use ensemble_project::Project;
 use ensemble_project::attention::{Kind, WatcherState};
 use ensemble_project::overview::{
     COUNT_MAX, MailboxOverview, Overview, WatcherView, has_old_config, since_millis,
@@ -36,7 +37,7 @@ impl Arguments {
         }
         let look = || {
             let overview = gather(context, FRESH)?;
-            let lasting = lasting(&overview);
+            let lasting = lasting(context.project()?, &overview);
             Ok((overview, lasting))
         };
         watch(context, look, |overview| print(context, overview))
@@ -53,16 +54,8 @@ fn print(context: &Context, overview: &Overview) -> Outcome {
 }
 
 /// All but ages.
-fn lasting(overview: &Overview) -> Value {
-    let agents = overview.agents.iter().map(|agent| {
-        json!([
-            agent.row.member.name,
-            agent.presence.state,
-            agent.presence.why,
-            agent.holds,
-            agent.unread
-        ])
-    });
+fn lasting(project: &Project, overview: &Overview) -> Value {
+    let agents = overview.agents.iter().map(|agent| describe_agent(project, agent));
     let mailboxes = overview.mailboxes.iter().map(|MailboxOverview { name, glance, .. }| {
         json!([name, glance.waiting, glance.delayed, glance.held, glance.dead])
     });
