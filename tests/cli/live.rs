@@ -221,6 +221,9 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
     screen.shows(">!  w1 has settled task t1");
     screen.press(&["y"]);
     screen.shows("nothing to answer");
+    // What a key runs is for the queue that is shown, wherever the view was started.
+    screen.press(&["a"]);
+    screen.shows("`ensemble --queue");
     // What is typed is seen to its end.
     screen.press(&["s"]);
     screen.press(&["-l", &"word ".repeat(20)]);

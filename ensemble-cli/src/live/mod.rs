@@ -17,6 +17,7 @@ mod spent;
 mod view;
 mod wakes;
 
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -276,8 +277,8 @@ impl LiveView<'_> {
             ViewAction::Attach(name) => {
                 restore_terminal()?;
                 silence(false);
-                let mut attach = Command::new(own_program());
-                attach.args(["agent", "attach", name.as_str()]).stderr(Stdio::piped());
+                let mut attach = self.command(&["agent", "attach", name.as_str()]);
+                attach.stderr(Stdio::piped());
                 let ended = attach.stdin(Stdio::inherit()).stdout(Stdio::inherit()).output();
                 silence(true);
                 *terminal = take_terminal()?;
@@ -289,13 +290,16 @@ impl LiveView<'_> {
         Ok(false)
     }
 
-    /// Runs a verb of this program. Runs a verb and returns its output in one line.
-    fn verb(&self, arguments: &[String]) -> String {
+    /// A verb of this program, for the queue that is shown.
+    fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(own_program());
-        if let Ok(project) = self.context.project() {
-            command.arg("--queue").arg(&project.queue);
-        }
-        let output = command.args(arguments).stdin(Stdio::null()).output();
+        command.arg("--queue").arg(&self.scene.project.queue).args(arguments);
+        command
+    }
+
+    /// Runs a verb and returns its output in one line.
+    fn verb(&self, arguments: &[String]) -> String {
+        let output = self.command(arguments).stdin(Stdio::null()).output();
         let Ok(output) = output else { return "cannot start the command".to_owned() };
         first_line(if output.status.success() { &output.stdout } else { &output.stderr })
     }
