@@ -109,7 +109,7 @@ impl Inboxes {
     /// Receives the next message that waits in one of the mailboxes. Never waits.
     ///
     /// # Errors
-    /// One of the mailboxes is gone or the disk failed. The next call serves the others.
+    /// One of the mailboxes is gone or the disk failed. The calls after that serve the others.
     pub fn try_recv(&mut self) -> Result<Option<Message>> {
         self.take_events()?;
         self.look_around()?;
@@ -177,8 +177,10 @@ impl Inboxes {
         }
     }
 
+    /// Watches all mailboxes again, even if one of them cannot be watched.
     fn watch_all(&mut self) -> Result<()> {
         let mailboxes = self.queue.root().join("mailbox");
+        let mut watched = Ok(());
         for (index, name) in self.names.iter().enumerate() {
             for part in ["new", "front"] {
                 let place = mailboxes.join(name.as_str()).join(part);
@@ -187,14 +189,14 @@ impl Inboxes {
                 match self.watcher.watch(&place) {
                     // The next look names the mailbox that is gone.
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(error.into());
+                        watched = Err(error.into());
                     }
-                    _ => self.by_place.insert(place, index),
-                };
+                    _ => drop(self.by_place.insert(place, index)),
+                }
             }
         }
         (0..self.boxes.len()).for_each(|index| self.mark_ready(index));
-        Ok(())
+        watched
     }
 
     /// Reads all pending events: a descriptor that is polled by edges says only once that there are some.
@@ -240,10 +242,9 @@ impl Inboxes {
         if !is_regular && !self.leases.is_due(now) {
             return Ok(());
         }
-        if is_regular && self.looked_at.is_some() {
+        if self.looked_at.replace(now).is_some() && is_regular {
             self.watch_all()?;
         }
-        self.looked_at = Some(now);
         match self.leases.scan_mailboxes(clock, &*spool, &self.names, spool.recorder()) {
             // A lock that another process holds delays the expiry; the next look tries again.
             Err(error) if !error.is_transient() => Err(error),

@@ -404,24 +404,26 @@ fn a_mailbox_of_another_queue_is_refused() {
     assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
 }
 
-/// One that is gone stops no other.
 #[test]
-fn a_removed_mailbox_is_an_error_once_and_the_others_go_on() {
-    let home = tempfile::tempdir().unwrap();
-    let queue = Queue::open_or_create(home.path()).unwrap();
-    let [gone, kept] = ["gone", "kept"].map(|name| queue.mailbox(name).unwrap());
-    let mut inboxes = queue.inboxes([gone.clone(), kept.clone()]).unwrap();
+fn a_mailbox_that_is_gone_or_cannot_be_watched_again_stops_no_other() {
+    let Bed { queue, clock, home: _home, .. } = Bed::new();
+    let boxes = ["gone", "broken", "kept"].map(|name| queue.mailbox(name).unwrap());
+    let mut inboxes = queue.inboxes(boxes.clone()).unwrap();
     assert!(inboxes.try_recv().unwrap().is_none());
-    gone.remove(true).unwrap();
-    kept.send("task").unwrap();
-    let mut received = 0;
-    for _ in 0..4 {
-        if let Ok(Some(message)) = inboxes.try_recv() {
-            message.settle().unwrap();
-            received += 1;
-        }
+    let [gone, _, kept] = boxes;
+    for removed in [gone, kept] {
+        removed.remove(true).unwrap();
     }
-    assert_eq!(received, 1);
+    let broken = queue.root().join("mailbox/broken/new");
+    std::fs::remove_dir(&broken).unwrap();
+    std::os::unix::fs::symlink(&broken, &broken).unwrap();
+    for _ in 0..2 {
+        queue.mailbox("kept").unwrap().send("task").unwrap();
+        assert!(inboxes.try_recv().is_err(), "it is reported");
+        let received = (0..8).find_map(|_| inboxes.try_recv().ok().flatten());
+        received.expect("the mail of the other").settle().unwrap();
+        clock.advance(MINUTE);
+    }
 }
 
 /// Every file below a directory, with its content.
