@@ -26,6 +26,12 @@ impl<'q> QueueGates<'q> {
         Ok(allow_missing(queue.open_child(GATES))?.map(|dir| Self { queue, dir }))
     }
 
+    /// The content of a file, nothing if it is damaged; `None` if there is no file.
+    fn read(&self, file: &str) -> Result<Option<Vec<u8>>> {
+        let read = allow_unreadable(self.dir.read(file, FILE_BYTES_MAX))?;
+        Ok(read.unwrap_or_else(|| Some(Vec::new())))
+    }
+
     /// The names of all files. The directory vanishes with its last gate, while it is open here, too.
     fn names(&self) -> Result<Vec<String>> {
         Ok(allow_missing(self.dir.names())?.unwrap_or_default())
@@ -46,15 +52,14 @@ impl<'q> QueueGates<'q> {
 
     /// The demand for a task. A damaged file demands a plan, too.
     pub(super) fn demand(&self, task: &str) -> Result<Option<Demand>> {
-        let file = demand_file(task);
-        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };
-        Demand::parse(&content, task).map(Some)
+        let content = self.read(&demand_file(task))?;
+        content.map(|content| Demand::parse(&content, task)).transpose()
     }
 
     /// The gate of an agent's work on a task; `None` if there is none.
     pub(crate) fn find(&self, task: &str, agent: &Name) -> Result<Option<PlanGate>> {
         let file = file_name(task, agent);
-        let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else {
+        let Some(content) = self.read(&file)? else {
             return Ok(self.demand(task)?.map(|demand| PlanGate::needed(&demand, agent)));
         };
         let path = self.dir.path().join(file);
@@ -87,8 +92,7 @@ impl<'q> QueueGates<'q> {
     pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
         let mut named = Vec::new();
         for file in self.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
-            let content = allow_unreadable(self.dir.read(&file, FILE_BYTES_MAX))?.flatten();
-            let Some(content) = content else { continue };
+            let Some(content) = self.read(&file)? else { continue };
             let text = String::from_utf8_lossy(&content).into_owned();
             if let Ok(gate) = yaml::parse(&text, &self.dir.path().join(&file)) {
                 named.push((file, gate));

@@ -129,8 +129,13 @@ fn a_gate_without_its_request_is_open_and_one_that_cannot_be_read_is_closed() {
     bed.requests().sweep().unwrap();
     assert!(bed.names("gates").is_empty(), "its maker has died");
     std::fs::create_dir_all(bed.path("gates")).unwrap();
-    std::fs::write(bed.path("gates/risky@bob.yaml"), "round: [").unwrap();
+    let gate = bed.path("gates/risky@bob.yaml");
+    std::fs::write(&gate, "round: [").unwrap();
     assert!(received(&bed).is_none());
+    std::fs::remove_file(&gate).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &gate).unwrap();
+    task(&bed, "other");
+    assert_eq!(tasks(&bed), ["other"], "it keeps no other task back");
     bed.plan("p1", "risky", "a plan");
     bed.requests().respond("p1", &name("lead"), true, "").unwrap();
     assert_eq!(tasks(&bed), ["risky", "risky"], "the response, and the task");
