@@ -193,7 +193,7 @@ func (q Queue) isStored(box, id string, fields Fields, body string) (is bool, er
 	if stored == "" {
 		return false, nil
 	}
-	old := must(os.ReadFile(stored))
+	old := must(read(stored))
 	if len(old) == 0 || old[0] == 0 || old[len(old)-1] == 0 {
 		if filepath.Base(filepath.Dir(stored)) == "done" {
 			return true, nil
@@ -209,9 +209,18 @@ func (q Queue) isStored(box, id string, fields Fields, body string) (is bool, er
 	return true, nil
 }
 
+// read reads a regular file, and nothing of another one: a read of a pipe could wait forever.
+func read(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
 // small reads a small file of settings, a reason or a lease.
 func small(path string) map[string]string {
-	content, _ := os.ReadFile(path)
+	content, _ := read(path)
 	found := map[string]string{"attempts_max": "5"}
 	for _, match := range setting.FindAllStringSubmatch(string(content), -1) {
 		found[match[1]] = match[2] + match[3] // A comment may follow a number.

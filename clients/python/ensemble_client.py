@@ -93,7 +93,7 @@ class Queue:
         with self._lock(box, fcntl.LOCK_EX) if is_chosen or capacity else nullcontext():
             while is_chosen and (stored := self._find(box, id)):
                 with suppress(FileNotFoundError):  # It has moved: look again.
-                    old = _read(stored)
+                    old = _read(stored) if stored.is_file() else b""
                     is_torn = old[:1] in b"\0" or old[-1:] in b"\0"  # A power cut has left it so.
                     if is_torn and stored.parent.name != "done":
                         os.rename(stored, box / "dead" / f"{id}@double.{time.monotonic_ns()}")
@@ -259,7 +259,7 @@ class Queue:
 
     def _sync(self, *paths: Path) -> None:
         for path in paths if self.power else ():
-            os.fsync(file := os.open(path, os.O_RDONLY))
+            os.fsync(file := os.open(path, os.O_RDONLY | os.O_NONBLOCK))
             os.close(file)
 
     @contextmanager

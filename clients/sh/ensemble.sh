@@ -10,8 +10,7 @@
 # $detail to a text. PROTOCOL.md specifies what is on disk. An envelope that is not in the canonical
 # form becomes a dead letter. A shell cannot sync a directory: a power cut may take back what was
 # stored. Needs flock, sha256sum and iconv. The command `ensemble recv --wait 60s` waits for mail.
-set -fu; umask 077
-export LC_ALL=C
+set -fu; umask 077; export LC_ALL=C
 name='[A-Za-z0-9_][A-Za-z0-9._-]{0,63}' number='(0|[1-9][0-9]{0,18})' attempts_default=5
 stamp_form='"?[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})"?'
 id= epoch= error= detail=
@@ -25,7 +24,8 @@ digest() { sha256sum <"$body" | cut -c1-64; }
 stamp() { date -u +%Y-%m-%dT%H:%M:%S.000Z; }
 # setting KEY DEFAULT FILE: a field of a small file of settings, a reason or a lease.
 # A comment may follow a number.
-setting() { sed -nE "s/^($1: *[0-9]+) *(#.*)?$/\1/;s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null |
+setting() { [ -f "$3" ] &&
+    sed -nE "s/^($1: *[0-9]+) *(#.*)?$/\1/;s/^$1: *\"?([^\"]*)\"?$/\1/p" "$3" 2>/dev/null |
     grep . || echo "$2"; }
 named() { is "$name" "$1" || fail invalid "$1 is no name"; } # TEXT
 # open_box MAILBOX: sets $box. Refuses a directory that every user may write to; makes missing ones.
@@ -205,12 +205,12 @@ send_body() {
     target=$box/new/$id.yaml capacity=$(setting capacity 0 "$box/mailbox.yaml")
     [ "$priority" = 0 ] || target=$box/front/$id@p$priority@e0@t0.yaml
     if [ "$chosen$capacity" = 0 ]; then put "$target" <"$content"
-    else store_once 9>>"$box/gate.lock"; fi
+    else store_once 9<>"$box/gate.lock"; fi
 }
 store_once() {
-    flock 9; stored=$(find_message "$id")
+    flock 9; stored=$(find_message "$id"); at=$box/$stored
     # What a power cut has torn has no first or no last byte. A file that is missing has moved.
-    ends=$({ head -c 1 "$box/$stored"; tail -c 1 "$box/$stored"; } 2>/dev/null | tr -d '\0' | wc -c)
+    ends=$({ [ -f "$at" ] && head -c 1 "$at" && tail -c 1 "$at"; } 2>/dev/null | tr -d '\0' | wc -c)
     case $stored:$((ends)) in done/*:[01]) return 0 ;; :* | *:2) ;;
     *) mv "$box/$stored" "$box/dead/$id@double.$$.$(millis)" 2>/dev/null && stored= ;; esac
     if [ "$stored" ]; then
@@ -297,7 +297,7 @@ ensemble_release() {
         { ensemble_dead_letter "$1" "$2" "$3" "$4" "released after $tries attempts"; return; }
     [ "${5:-0}" = 0 ] || due=$(($(millis) + $5))
     priority=$(sed -n '/^body:/q;s/^priority: \([0-9]\)$/\1/p' "$held" 2>/dev/null)
-    { flock -s 9; move "front/$id@p${priority:-0}@e$epoch@t$due.yaml"; } 9>>"$box/gate.lock"
+    { flock -s 9; move "front/$id@p${priority:-0}@e$epoch@t$due.yaml"; } 9<>"$box/gate.lock"
 }
 # ensemble_extend MAILBOX ID HOLDER EPOCH SECONDS: lets the lease run for so many seconds from now.
 ensemble_extend() {
@@ -317,7 +317,7 @@ ensemble_dead_letter() {
             printf 'epoch: %s\nredriven: false\n' "$epoch"
         } | put "$box/dead/$id@reason.yaml" || fail io 'cannot write the reason' || return 1
         move "dead/$id.yaml"
-    } 9>>"$box/gate.lock"
+    } 9<>"$box/gate.lock"
 }
 # ensemble_state MAILBOX ID: prints the receipt of a message: stored, acked, settled, dead or
 # unknown.

@@ -166,8 +166,7 @@ export class Queue {
   #box(mailbox: string): string {
     const box = join(this.root, "mailbox", name(mailbox));
     for (const place of [this.root, box]) {
-      const found = fs.lstatSync(place, { throwIfNoEntry: false });
-      const isSafe = found?.isDirectory() && !(found.mode & 0o002);
+      const found = look(place), isSafe = found?.isDirectory() && !(found.mode & 0o002);
       if (!isSafe) fail("refused", `${place} is no directory, or all may write to it`);
     }
     const states = [...Object.keys(RECEIPTS), "lease", "../../tmp"];
@@ -326,7 +325,8 @@ const name = (text: string) =>
 
 const file = (lease: Lease) => `${name(lease.id)}@${name(lease.holder)}@${lease.epoch}.yaml`;
 const isMissing = (error: unknown) => (error as NodeJS.ErrnoException).code === "ENOENT";
-const isThere = (path: string) => fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+const look = (path: string) => fs.lstatSync(path, { throwIfNoEntry: false });
+const isThere = (path: string) => look(path) !== undefined;
 const escape = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
 const quoted = (text: string) => JSON.stringify(text).replace(SPECIAL, escape);
 const scalar = (value: string | number) =>
@@ -338,7 +338,7 @@ function fail(code: string, text: string): never {
 
 /** A field of a small file of settings, a reason or a lease. */
 function small(path: string, key: string): string | undefined {
-  const text = fs.existsSync(path) ? fs.readFileSync(path, "utf8") : "";
+  const text = look(path)?.isFile() ? fs.readFileSync(path, "utf8") : "";
   return RegExp(`^${key}: *"?([0-9]+(?= *(?:#[^"\\n]*)?$)|[^"\\n]*)`, "m").exec(text)?.[1];
 }
 
@@ -361,7 +361,7 @@ function read(path: string): Buffer {
 
 function age(path: string, id: string): number {
   if (UUID7.test(id)) return parseInt(id.slice(0, 8) + id.slice(9, 13), 16);
-  return fs.lstatSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  return look(path)?.mtimeMs ?? 0;
 }
 
 function time(stamp: string | number): number {
