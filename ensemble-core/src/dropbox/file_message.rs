@@ -5,7 +5,7 @@ use crate::Result;
 use crate::message::fields::{
     TASK_FIELDS, TASK_ID_FIELDS, agent_among, agent_of_text, author_fields, field_text, plain_field,
 };
-use crate::message::{BODY_BYTES_MAX, Envelope, Name};
+use crate::message::{Envelope, Name, fill_body};
 use crate::spool::Spool;
 
 /// The longest `source`, in bytes.
@@ -54,21 +54,19 @@ impl CompleteFile {
         spool: &Spool,
     ) -> Result<Envelope> {
         let (id, path) = (entry.message_id(&to), self.path());
-        let text = std::str::from_utf8(&self.content).ok();
-        let envelope = match text.filter(|text| text.len() <= BODY_BYTES_MAX) {
-            Some(text) => Envelope::new(to, text),
-            None => {
-                let attachment = spool.attach(&self.content)?;
-                Envelope::new(to, format!("{path} is attached: {} bytes\n", attachment.bytes))
-                    .with_attachment(attachment)
-            }
-        };
-        let mut envelope = envelope.with_id(id).with_source(message_source(&path));
+        let mut envelope = Envelope::new(to, "").with_id(id).with_source(message_source(&path));
         envelope = kind.cloned().into_iter().fold(envelope, Envelope::with_kind);
         envelope.task_id = self.task(&envelope.kind, stem);
         let trace = field_text(&self.fields, &["traceparent"]);
         envelope.traceparent = trace.and_then(|text| text.parse().ok());
-        Ok(self.author().into_iter().fold(envelope, Envelope::from))
+        envelope = self.author().into_iter().fold(envelope, Envelope::from);
+        let (mut envelope, rest) = fill_body(envelope, self.content.clone())?;
+        if let Some(rest) = rest {
+            let attachment = spool.attach(&rest)?;
+            envelope.body = format!("{path} is attached: {} bytes\n", attachment.bytes);
+            envelope.attachment = Some(attachment);
+        }
+        Ok(envelope)
     }
 
     /// The task that it is about: as it says, otherwise by its name.

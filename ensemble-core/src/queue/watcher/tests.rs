@@ -128,6 +128,13 @@ fn a_message_is_stored_once_even_after_a_crash() {
     assert_eq!(message.sender().as_str(), "worker-1");
     message.settle().unwrap();
     assert!(lead.try_recv().unwrap().is_none());
+    // Fits into a body by its length, but not in the form of a file.
+    let short_lines = format!("output: |\n{}...\n", "  a\n".repeat(15_000));
+    bed.put("t", &short_lines);
+    look_until_handled(&mut Watcher::new(&bed.queue).unwrap().deliver(PATTERN, "lead"));
+    let attached = lead.try_recv().unwrap().unwrap();
+    assert!(attached.body().contains("is attached"), "{}", attached.body());
+    assert!(attached.bytes().unwrap() == short_lines.as_bytes());
 }
 
 #[test]
