@@ -77,6 +77,7 @@ fn a_full_mailbox_refuses_and_its_reader_can_see_it() {
     bed.publish("1");
     bed.publish("2");
     let third = Envelope::new(name("dispatch"), "3").from(name("worker-1"));
+    std::fs::write(bed.spool.root().join("mailbox/dispatch/overflow.yaml"), "refused: [").unwrap();
     assert!(matches!(bed.spool.publish(&third), Err(Error::Full { capacity: 2, .. })));
     let overflow = bed.spool.overflow(&name("dispatch")).unwrap().unwrap();
     assert_eq!((overflow.refused, overflow.last_from.as_str()), (1, "worker-1"));

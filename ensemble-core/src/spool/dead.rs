@@ -302,7 +302,7 @@ impl Spool {
     }
 }
 
-/// A file beside a message; one that is damaged counts as missing.
+/// A file that a message does not need; one that is damaged counts as missing.
 pub(super) fn read_side_file<T: DeserializeOwned>(
     dir: &Dir,
     file: &str,

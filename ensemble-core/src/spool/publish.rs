@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::dead::read_side_file;
 use super::mailbox::{MessageLocation, OVERFLOW_FILE, OpenMailbox};
 use super::place::{self, FrontFile};
 use super::syncing::SYNCED_AT_ONCE;
@@ -411,9 +412,5 @@ fn sync_names(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
 }
 
 fn read_overflow(mailbox: &OpenMailbox) -> Result<Option<MailboxOverflow>> {
-    let Some(content) = mailbox.home.read(OVERFLOW_FILE, OVERFLOW_BYTES_MAX)? else {
-        return Ok(None);
-    };
-    let path = mailbox.home.path().join(OVERFLOW_FILE);
-    yaml::parse(&String::from_utf8_lossy(&content), &path).map(Some)
+    read_side_file(&mailbox.home, OVERFLOW_FILE, OVERFLOW_BYTES_MAX)
 }
