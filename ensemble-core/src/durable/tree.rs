@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
 use super::{Dir, Durability, FileModes, FileStat, MoveOutcome};
@@ -96,13 +96,6 @@ impl Dir {
             Err(Errno::NOENT) => Ok(MoveOutcome::Gone),
             Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
         }
-    }
-
-    /// Sets the times of a file to now, if this user may. Returns whether the file exists.
-    pub(crate) fn touch(&self, name: &str) -> bool {
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let times = Timestamps { last_access: now, last_modification: now };
-        fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW) != Err(Errno::NOENT)
     }
 
     /// Removes a directory with its files. If it has subdirectories, they and the directory stay.

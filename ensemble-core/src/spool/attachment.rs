@@ -1,11 +1,10 @@
 //! Content that is too large for an envelope: `attachments/<sha256>`, stored before the message that names it. The
-//! same content is stored once. A sender that finds it updates its time stamp, so that it is not removed before the
+//! same content is stored once. A sender that stores it again gives it a new time, so that it is not removed before the
 //! message is stored ([`history`](crate::history)).
 
 use std::path::PathBuf;
 
 use super::Spool;
-use crate::durable::{self, MoveOutcome};
 use crate::message::{Attachment, Digest};
 use crate::{Error, Result};
 
@@ -26,20 +25,8 @@ impl Spool {
         let tmp = queue.ensure_child("tmp", self.options.modes)?;
         let attachment = Attachment { sha256: Digest::of(content), bytes: content.len() as u64 };
         let name = attachment.sha256.to_string();
-        let tmp_name = durable::temporary_name(&name[..16]);
-        tmp.write_new(&tmp_name, content, self.options.modes, self.options.durability)?;
-        let moved = loop {
-            match tmp.move_new(&tmp_name, &attachments, &name) {
-                // A sweep may remove it just now.
-                Ok(MoveOutcome::Exists) if !attachments.touch(&name) => {}
-                other => break other,
-            }
-        };
-        if !matches!(moved, Ok(MoveOutcome::Done)) {
-            tmp.remove(&tmp_name)?;
-        }
-        moved?;
-        self.sync_power(&attachments)?;
+        // It replaces what is there, which may be unsynced, or cut by a power cut.
+        attachments.replace(&name, content, &tmp, self.options.modes, self.options.durability)?;
         // The first attachment of a queue makes the directory, and who made it may have been killed.
         self.sync_power(&queue)?;
         Ok(attachment)

@@ -79,6 +79,10 @@ fn content_that_is_attached_again_gets_its_whole_time() {
         assert_eq!(bed.spool.attach(b"content").unwrap(), old);
     }
     assert!(stamp() > before);
+    // As after a power cut, where nothing was synced.
+    std::fs::write(&path, "").unwrap();
+    bed.spool.attach(b"content").unwrap();
+    assert_eq!(bed.spool.read_attachment(&old).unwrap(), b"content");
 }
 
 #[test]
