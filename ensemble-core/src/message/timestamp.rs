@@ -6,6 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use chrono::{DateTime, Datelike as _, NaiveDateTime, Timelike as _};
 use serde::{Deserialize, Serialize};
 
+/// The first and the last millisecond of the years 0 to 9999: earlier and later stamps are written as one of these.
+const FIRST_MILLIS: i64 = -62_167_219_200_000;
+const LAST_MILLIS: i64 = 253_402_300_799_999;
+
 /// A point in time in calendar form. Printed with a fixed width, so that stamps sort as text:
 /// `2026-11-21T22:50:01.123Z`.
 ///
@@ -47,7 +51,8 @@ impl Timestamp {
     }
 
     fn date_time(self) -> NaiveDateTime {
-        DateTime::from_timestamp_millis(self.0).unwrap_or_default().naive_utc()
+        let millis = self.0.clamp(FIRST_MILLIS, LAST_MILLIS);
+        DateTime::from_timestamp_millis(millis).unwrap_or_default().naive_utc()
     }
 }
 
@@ -96,8 +101,7 @@ impl fmt::Display for Timestamp {
                 value /= 10;
             }
         };
-        // Stamps beyond these years are neither written nor read.
-        put(0..4, t.year().clamp(0, 9999).unsigned_abs());
+        put(0..4, t.year().unsigned_abs());
         put(5..7, t.month());
         put(8..10, t.day());
         put(11..13, t.hour());
@@ -143,6 +147,8 @@ mod tests {
             assert_eq!(stamp.to_string().len(), 24);
             assert_eq!(stamp.to_string().parse::<Timestamp>().unwrap(), stamp);
         }
+        let far = [i64::MIN, i64::MAX].map(|it| Timestamp::from_unix_millis(it).to_string());
+        assert_eq!(far, ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"]);
         for odd in ["01", "01,5Z", "01Z[UTC]", "Z", "01+2Z", "61Z", "01\u{e9}"] {
             assert!(format!("2026-11-21T22:50:{odd}").parse::<Timestamp>().is_err(), "{odd}");
         }
