@@ -12,6 +12,8 @@ use super::fields::strip_quotes;
 /// What a duration looks like, for errors.
 const FORMS: &str = "seconds (90) or units (90s, 5m, \"1h 30m\")";
 const DAY_SECONDS: u64 = 24 * 60 * 60;
+/// Longer durations are cut to this one: ten thousand years can be added to any clock.
+const LONGEST: Duration = Duration::from_secs(10_000 * 365 * DAY_SECONDS);
 
 /// A duration as people write it: plain seconds, or units as in `1h 30m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +53,7 @@ impl FromStr for ConfigDuration {
         let seconds = || Duration::try_from_secs_f64(text.parse().ok()?).ok();
         let read = if is_number { seconds() } else { humantime::parse_duration(text).ok() };
         read.filter(|_| !has_months)
-            .map(Self)
+            .map(|period| Self(period.min(LONGEST)))
             .ok_or_else(|| format!("`{given}` is not a duration: write {FORMS}"))
     }
 }
@@ -118,6 +120,7 @@ mod tests {
         assert_eq!(seconds("0.25"), Ok(0.25));
         assert_eq!(seconds("1h 30m"), Ok(5400.0));
         assert_eq!(seconds("500ms"), Ok(0.5));
+        assert_eq!(seconds("10000000000000000000"), seconds("99999999999d"));
         for (text, meant) in
             [("90S", 90.0), ("\"90s\"", 90.0), (" 5 Min\r", 300.0), ("1H 30m", 5400.0)]
         {
