@@ -84,7 +84,9 @@ impl SyncTogether {
         // Read this first: syncs that begin from here on cover the caller's change. No number is
         // greater than one that cannot be read.
         let begun = read(counters, BEGUN).unwrap_or(FAILED);
-        let is_done = || read(counters, DONE).is_some_and(|done| done > begun);
+        // A number that was never begun is not one of a sync.
+        let was_begun = |number: u64| read(counters, BEGUN).is_some_and(|last| number <= last);
+        let is_done = || read(counters, DONE).is_some_and(|done| done > begun && was_begun(done));
         let start = Instant::now();
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -174,5 +176,8 @@ mod tests {
         second.sync_by(&home, FileModes::default(), good).unwrap();
         assert_eq!(syncs.get(), 2);
         assert_eq!((read(&counters, BEGUN), read(&counters, DONE)), (Some(FAILED), Some(1)));
+        assert!(write(&counters, BEGUN, 1) && write(&counters, DONE, 9));
+        second.sync_by(&home, FileModes::default(), good).unwrap();
+        assert_eq!(syncs.get(), 3, "no sync has the number 9");
     }
 }
