@@ -20,6 +20,7 @@ use super::syncing::SYNCED_AT_ONCE;
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, MoveOutcome, SyncMany};
 use crate::env::PublishOutcome;
+use crate::error::allow_unreadable;
 use crate::event_log::types;
 use crate::mail;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
@@ -321,8 +322,9 @@ impl Spool {
         location: &MessageLocation,
     ) -> Result<PublishOutcome> {
         let (dir, file) = mailbox.file_at(&envelope.id, location);
-        let Some(content) = dir.read(&file, ENVELOPE_BYTES_MAX)? else {
-            // It moved between `locate` and `read`, so it is stored.
+        let read = allow_unreadable(dir.read(&file, ENVELOPE_BYTES_MAX))?;
+        let Some(content) = read.flatten() else {
+            // It moved between `locate` and `read`, or is not a file in `done/`, so it is stored.
             return Ok(PublishOutcome::AlreadyStored);
         };
         self.make_safe(mailbox, dir, &file)?;
