@@ -67,7 +67,10 @@ pub fn render_members(value: &mut Value, render: HintRenderer<'_>) {
 
 /// A text whose commands name the queue, if the caller has named one: they are pasted in any directory.
 pub fn name_queue(text: &str, queue: Option<&Path>) -> String {
-    text.replace("`ensemble ", &format!("`ensemble{} ", queue_flag(queue)))
+    let flag = queue_flag(queue);
+    let named = text.replace("`ensemble ", &format!("`ensemble{flag} "));
+    // A command that names another queue keeps it.
+    named.replace(&format!("{flag} --queue "), " --queue ")
 }
 
 /// The option that names this queue; nothing for that of the project around the caller.
