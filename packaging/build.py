@@ -106,6 +106,8 @@ def build(triple, out, arguments=()):
                     "--manifest-path", ROOT / "ensemble-cli/Cargo.toml", "--out", wheels, *arguments, *linked],
                    check=True, cwd=ROOT, env=environment)
     program = below / triple / "release/ensemble"
+    if triple.startswith(f"{os.uname().machine}-unknown-linux"):
+        subprocess.run([program, "--version"], check=True, stdout=subprocess.DEVNULL)
     if program.stat().st_size > PROGRAM_BYTES_GOAL:
         print(f"note: the program has {program.stat().st_size} bytes; the goal is {PROGRAM_BYTES_GOAL}", file=sys.stderr)
     wheel = next(wheels.glob("*.whl"))
