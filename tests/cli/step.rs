@@ -262,8 +262,15 @@ fn a_missing_queue_or_step_is_reported() {
     assert!(said.contains("no mailbox `Tarra`: did you mean Tara?"), "{said}");
     bed.write_file("bad.yaml", "task_id: x\nsteps: [{agent: A}]\n");
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml: line 2"));
-    bed.write_file("bad.yaml", [0xff]);
-    assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml is not UTF-8"));
+    for (content, what) in
+        [(&b"\xff"[..], "is not UTF-8 at byte 0"), (&b"\xff\xfet\0"[..], "is UTF-16")]
+    {
+        bed.write_file("bad.yaml", content);
+        for verb in ["step add", "step split 0-4-1 2"] {
+            let said = bed.fails(2, &format!("{verb} -f bad.yaml"));
+            assert!(said.contains(&format!("bad.yaml: file: {what}: save it as UTF-8")), "{said}");
+        }
+    }
 }
 
 #[test]

@@ -6,13 +6,14 @@ mod takeover;
 mod upstream;
 
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction::RULES;
 use ensemble_app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
 use ensemble_core::durable::{self};
+use ensemble_core::message::yaml;
 use ensemble_project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
@@ -126,12 +127,11 @@ fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome 
 fn add_section(path: &Path) -> Outcome<bool> {
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
     let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX)?.unwrap_or_default();
-    let before = String::from_utf8(content)
-        .map_err(|error| fail(std::io::Error::new(ErrorKind::InvalidData, error)))?;
+    let before = yaml::decode_text(&content, path).map_err(Failure::input)?;
     if before.contains(SECTION) {
         return Ok(false);
     }
-    let gap = match before.as_str() {
+    let gap = match before {
         "" => "",
         text if text.ends_with('\n') => "\n",
         _ => "\n\n",

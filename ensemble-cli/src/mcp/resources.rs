@@ -1,6 +1,7 @@
 //! Resources that clients can read without calling a tool: the inbox, requests, tasks, the blackboard.
 
 use ensemble_core::durable::read_file;
+use ensemble_core::message::yaml;
 use ensemble_core::requests::RequestEntry;
 use rmcp::model::{Resource, ResourceTemplate};
 use serde_json::{Value, json};
@@ -79,9 +80,7 @@ pub(super) fn read(
 fn board(desk: &ToolContext) -> Result<Option<String>, ToolError> {
     let path = desk.project.state.join(BOARD_FILE);
     let Some(content) = read_file(&path, BOARD_BYTES_MAX)? else { return Ok(None) };
-    String::from_utf8(content)
-        .map(Some)
-        .map_err(|error| ToolError::new(format!("cannot read {}: {error}", path.display())))
+    Ok(Some(yaml::decode_text(&content, &path)?.to_owned()))
 }
 
 fn pretty(value: &Value) -> String {

@@ -84,13 +84,7 @@ impl DropBox {
     /// Reads content as YAML, only to see whether it can be.
     pub fn parse(&self, file: &str, content: &[u8]) -> Result<serde_json::Value> {
         let path = self.path_of(file);
-        let text = std::str::from_utf8(content).map_err(|error| {
-            let what = match content {
-                [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16".to_owned(),
-                _ => format!("not UTF-8 at byte {}", error.valid_up_to()),
-            };
-            Error::malformed(&path, "file", what + ": save it as UTF-8")
-        })?;
+        let text = yaml::decode_text(content, path.as_ref())?;
         let value: serde_json::Value = yaml::parse(&written::document(text), path.as_ref())?;
         let wrong = match &value {
             serde_json::Value::Object(_) => return Ok(value),

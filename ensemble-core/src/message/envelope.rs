@@ -279,9 +279,7 @@ impl Envelope {
         if file.len() > ENVELOPE_BYTES_MAX {
             return Err(too_large(&path.display().to_string(), file.len(), ENVELOPE_BYTES_MAX));
         }
-        let text = std::str::from_utf8(file).map_err(|e| {
-            Error::malformed(path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
-        })?;
+        let text = yaml::decode_text(file, path)?;
         let fields = match canonical::read(text) {
             Some(fields) => fields,
             None => yaml::parse::<EnvelopeFields>(text, path)?,

@@ -92,6 +92,21 @@ pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlF
     read_with(text, options)
 }
 
+/// The text of a file that came from `path`.
+///
+/// # Errors
+///
+/// It is in another encoding; [`Error::Malformed`] says what to do.
+pub fn decode_text<'c>(content: &'c [u8], path: &Path) -> Result<&'c str> {
+    std::str::from_utf8(content).map_err(|error| {
+        let what = match content {
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "is UTF-16".to_owned(),
+            _ => format!("is not UTF-8 at byte {}", error.valid_up_to()),
+        };
+        Error::malformed(path, "file", what + ": save it as UTF-8")
+    })
+}
+
 fn read_with<T: DeserializeOwned>(
     text: &str,
     options: Options,

@@ -329,10 +329,7 @@ impl StoredRequest {
 }
 
 fn parse<T: serde::de::DeserializeOwned>(content: &[u8], path: &Path) -> Result<T> {
-    let text = std::str::from_utf8(content).map_err(|e| {
-        Error::malformed(path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
-    })?;
-    yaml::parse(text, path)
+    yaml::parse(yaml::decode_text(content, path)?, path)
 }
 
 /// A decider's words as they are passed on: not too long, and without what steers a terminal.

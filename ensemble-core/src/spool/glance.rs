@@ -147,7 +147,7 @@ impl Glances<'_> {
         let Some(text) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else { return Ok(()) };
         let understood = || self.understood.lock().unwrap_or_else(PoisonError::into_inner);
         if !understood().contains(&text) {
-            parse_settings(&home, text.clone())?;
+            parse_settings(&home, &text)?;
             understood().insert(text);
         }
         Ok(())

@@ -44,16 +44,14 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: FileModes) -> Re
 
 pub(super) fn read_settings(home: &Dir) -> Result<Settings> {
     match home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? {
-        Some(content) => parse_settings(home, content),
+        Some(content) => parse_settings(home, &content),
         None => Ok(Settings::default()),
     }
 }
 
-pub(super) fn parse_settings(home: &Dir, content: Vec<u8>) -> Result<Settings> {
+pub(super) fn parse_settings(home: &Dir, content: &[u8]) -> Result<Settings> {
     let path = home.path().join(SETTINGS_FILE);
-    let text =
-        String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "not UTF-8"))?;
-    let settings: Settings = yaml::parse(&text, &path)?;
+    let settings: Settings = yaml::parse(yaml::decode_text(content, &path)?, &path)?;
     match settings.fault() {
         Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
         None => Ok(settings),

@@ -17,10 +17,9 @@ mod json;
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::string::FromUtf8Error;
 
 use ensemble_core::durable::{self, Durability};
-use ensemble_core::message::Digest;
+use ensemble_core::message::{Digest, yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -168,10 +167,9 @@ fn resolved(file: &Path) -> PathBuf {
 }
 
 fn read(file: &Path) -> Outcome<Option<String>> {
-    let fail =
-        |error: FromUtf8Error| Failure::refused(format!("cannot read {}: {error}", file.display()));
     let content = durable::read_chosen_file(file, CONFIG_BYTES_MAX)?;
-    content.map(|content| String::from_utf8(content).map_err(fail)).transpose()
+    let text = content.map(|content| yaml::decode_text(&content, file).map(str::to_owned));
+    text.transpose().map_err(Failure::input)
 }
 
 /// Replaces the file as a whole, with the permissions that it had.

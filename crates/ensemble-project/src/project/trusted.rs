@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::message::shell_word;
+use ensemble_core::message::{shell_word, yaml};
 use ensemble_core::{Error, Result, durable};
 
 use super::{ProjectConfig, USER_CONFIG};
@@ -59,6 +59,5 @@ pub(super) fn read_trusted_text(
     let Some(content) = durable::read_trusted_file(path, inside, bytes_max)? else {
         return Ok(None);
     };
-    let text = String::from_utf8(content);
-    text.map(Some).map_err(|_| Error::malformed(path, "file", "is not UTF-8: save it as UTF-8"))
+    yaml::decode_text(&content, path).map(|text| Some(text.to_owned()))
 }

@@ -34,8 +34,8 @@ use ensemble_core::document::{DocumentOptions, LockedDocument, SharedFiles};
 use ensemble_core::durable::{Dir, Durability};
 use ensemble_core::env::{Clock, SystemClock};
 use ensemble_core::event_log::{NullRecorder, Recorder};
-use ensemble_core::message::Timestamp;
 use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::{Timestamp, yaml};
 use ensemble_core::{Error, Result, allow_missing};
 
 mod agents;
@@ -283,7 +283,7 @@ impl Board {
         let no_board = || self.missing();
         let Some(dir) = allow_missing(Dir::open(parent))? else { return Err(no_board().into()) };
         let bytes = dir.read(file_name(&self.path), BOARD_BYTES_MAX)?.ok_or_else(no_board)?;
-        utf8(bytes, &self.path)
+        utf8(&bytes, &self.path)
     }
 
     /// Waits for the board's lock and reads the board. Start no program and wait for nothing while
@@ -330,11 +330,8 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or(FILE_NAME)
 }
 
-fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::malformed(path, "file", format!("is not UTF-8 at byte {at}"))
-    })
+fn utf8(bytes: &[u8], path: &Path) -> Result<String> {
+    yaml::decode_text(bytes, path).map(str::to_owned)
 }
 
 fn load(source: &str, path: &Path) -> Result<(YamlText, Value, State)> {

@@ -158,7 +158,7 @@ impl Board {
         if is_missing(&found) {
             return Err(self.missing().into());
         }
-        utf8(found.content, &self.place())
+        utf8(&found.content, &self.place())
     }
 
     /// Locks the board's document and reads its text.
@@ -170,7 +170,7 @@ impl Board {
             let Some(document) = allow_missing(self.lock_document())? else {
                 return Err(self.missing().into());
             };
-            let source = utf8(document.read()?.ok_or_else(|| self.missing())?, &self.path)?;
+            let source = utf8(&document.read()?.ok_or_else(|| self.missing())?, &self.path)?;
             return Ok((HeldBoard::File(document), source));
         };
         let patience = self.options.patience;
@@ -182,7 +182,7 @@ impl Board {
             return Err(self.missing().into());
         }
         let (revision, note) = (found.revision, found.note);
-        let source = utf8(found.content, &self.place())?;
+        let source = utf8(&found.content, &self.place())?;
         self.recover_shared(&note, &source, &mut lock);
         Ok((HeldBoard::Shared(ServerBoard { lock, revision, _here: here }), source))
     }

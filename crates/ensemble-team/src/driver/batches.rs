@@ -23,7 +23,7 @@ use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Digest, Name};
+use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
 use ensemble_reports::contract::{self, Reading, Summary};
 
@@ -264,10 +264,9 @@ pub fn batch_of<'a>(tasks: impl IntoIterator<Item = &'a str>) -> String {
 fn decided(dir: &Dir, name: &str) -> Result<Option<(String, Summary)>> {
     let Some(content) = dir.read(name, BYTES_MAX)? else { return Ok(None) };
     let path = dir.path().join(name);
-    let text =
-        String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "is not UTF-8"))?;
-    match contract::read_as::<Summary>(&text, &path) {
-        Ok(Reading::Whole(summary)) => Ok(Some((text, summary))),
+    let text = yaml::decode_text(&content, &path)?;
+    match contract::read_as::<Summary>(text, &path) {
+        Ok(Reading::Whole(summary)) => Ok(Some((text.to_owned(), summary))),
         Ok(Reading::Foreign) => Err(Error::malformed(&path, "file", "is not a summary")),
         Err(broken) => Err(Error::malformed(&path, "file", broken.to_string())),
     }

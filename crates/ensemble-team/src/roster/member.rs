@@ -169,9 +169,7 @@ impl Member {
     }
 
     pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
-        let text = std::str::from_utf8(content)
-            .map_err(|_| Error::malformed(path, "file", "is not UTF-8"))?;
-        let mut member: Self = yaml::parse(text, path)?;
+        let mut member: Self = yaml::parse(yaml::decode_text(content, path)?, path)?;
         if member.version > ROSTER_VERSION {
             let detail = format!(
                 "is {}, this program reads up to {ROSTER_VERSION}: use a newer one",

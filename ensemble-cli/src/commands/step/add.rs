@@ -7,6 +7,7 @@ use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_step_mail, open_steps};
 use ensemble_core::Error;
+use ensemble_core::message::yaml;
 use ensemble_team::steps::{AddOutcome, StepPlan};
 use serde_json::json;
 
@@ -40,9 +41,9 @@ pub(super) struct AddSteps {
 impl AddSteps {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let content = content_of(&self.file)?;
-        let text = String::from_utf8(content)
-            .map_err(|_| Failure::usage(format!("{} is not UTF-8", self.file.display())))?;
-        let plan = StepPlan::parse(&text, &self.file).map_err(Failure::input)?;
+        let plan = yaml::decode_text(&content, &self.file)
+            .and_then(|text| StepPlan::parse(text, &self.file))
+            .map_err(Failure::input)?;
         let mail = open_step_mail(context)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // Without a mailbox the orchestrator could not receive any notice.

@@ -81,9 +81,9 @@ impl StepOrder {
 
 impl SplitStep {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let text = String::from_utf8(content_of(&self.file)?)
-            .map_err(|_| Failure::refused(format!("{}: is not UTF-8", self.file.display())))?;
-        let parts: StepParts = yaml::parse(&document(&text), &self.file).map_err(Failure::input)?;
+        let content = content_of(&self.file)?;
+        let text = yaml::decode_text(&content, &self.file).map_err(Failure::input)?;
+        let parts: StepParts = yaml::parse(&document(text), &self.file).map_err(Failure::input)?;
         let store = open_existing_steps(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &context.actor()?, &parts.steps)?;

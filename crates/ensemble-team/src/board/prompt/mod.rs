@@ -312,7 +312,7 @@ impl PromptBuilder {
         };
         let Some(dir) = allow_missing(Dir::open(parent))? else { return Ok(None) };
         let bytes = dir.read(name, TEMPLATE_BYTES_MAX)?;
-        let text = bytes.map(|bytes| super::utf8(bytes, &path)).transpose()?;
+        let text = bytes.map(|bytes| super::utf8(&bytes, &path)).transpose()?;
         Ok(text.filter(|text| !text.trim().is_empty()))
     }
 }

@@ -21,7 +21,7 @@ use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, TERMINATE_WAIT};
 use crate::proto::supervise::FailureCounts;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::{Digest, Name, yaml};
-use ensemble_core::{Error, Result, allow_missing};
+use ensemble_core::{Result, allow_missing};
 use ensemble_tmux::provider::process;
 use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
@@ -181,9 +181,7 @@ fn read(directory: &Path, id: &Name) -> Result<Option<SupervisorRecord>> {
     let name = format!("{id}.yaml");
     let Some(bytes) = dir.read(&name, BYTES_MAX)? else { return Ok(None) };
     let path = dir.path().join(&name);
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|error| Error::malformed(&path, "file", error.to_string()))?;
-    yaml::parse(text, &path).map(Some)
+    yaml::parse(yaml::decode_text(&bytes, &path)?, &path).map(Some)
 }
 
 fn boot_id() -> String {
