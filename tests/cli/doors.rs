@@ -266,7 +266,23 @@ fn a_field_gets_the_same_answer_at_every_door() {
         call[field] = "".into();
         assert!(!mcp.ask("send", &call).0, "{field}");
     }
-    bed.ok("request shutdown w1 --as lead --on-silence FORCE");
+    bed.ok("request shutdown @w1 --as 'lead' --on-silence FORCE");
+    let mut command = bed.command(&["agent", "whoami", "--json"]);
+    let ran = crate::bed::ran(command.env("ENSEMBLE_AGENT_ID", " \"@w1\"\r").output().unwrap());
+    assert!(ran.code == 0 && ran.stdout.contains(r#""w1""#), "{ran:?}");
+    // A wrong name is named with its field.
+    for (tool, field, mut call) in [
+        ("assign", "worker", json!({ "instruction": "x" })),
+        ("claim_task", "task_id", json!({})),
+        ("plan_approval", "to", json!({ "plan": "x" })),
+        ("settle", "id", json!({})),
+        ("recall", "mailbox", json!({ "id": "m-1" })),
+    ] {
+        call[field] = "a b".into();
+        let (refused, said) = mcp.ask(tool, &call);
+        let fault = format!("nothing was done: {field}: `a b` has ' '");
+        assert!(refused && said.starts_with(&fault), "{tool}: {said}");
+    }
     api.send(99, "send", &json!({ "to": "w1", "text": "x", "task": "", "priority": null }));
     assert!(api.line().unwrap()["error"].is_null());
 }

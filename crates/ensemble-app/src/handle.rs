@@ -218,7 +218,7 @@ impl App {
             let Some(value) = std::env::var_os(variable).filter(|v| !v.is_empty()) else {
                 continue;
             };
-            let name = Name::new(value.to_string_lossy());
+            let name = value.to_string_lossy().parse::<Name>();
             return name.map(Some).map_err(|e| Failure::usage(format!("{variable}: {e}")));
         }
         Ok(None)

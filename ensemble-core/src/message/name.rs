@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::Timestamp;
+use super::fields::strip_quotes;
 use crate::sys;
 
 /// The longest name, in bytes. Two of them, an epoch and an extension stay below the 255 bytes of
@@ -105,8 +106,9 @@ macro_rules! checked_name {
 
         impl FromStr for $name {
             type Err = NameError;
+            /// A name as people write it: blanks and quotes around it, and an `@` before it, do not count.
             fn from_str(name: &str) -> Result<Self, NameError> {
-                Self::new(name)
+                Self::new(strip_quotes(name).trim_start_matches('@'))
             }
         }
 
@@ -222,6 +224,10 @@ mod tests {
         assert!(Name::new("x".repeat(65)).is_err());
         for name in ["a", "A.b_c-9", "_x", "0", &"x".repeat(64)] {
             assert!(Name::new(name).is_ok(), "{name:?}");
+            for written in [format!("@{name}"), format!(" '{name}'\r\n"), format!("“{name}”")] {
+                assert_eq!(written.parse(), Name::new(name), "{written:?}");
+                assert!(Name::new(written).is_err());
+            }
         }
     }
 

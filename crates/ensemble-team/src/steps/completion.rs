@@ -198,7 +198,7 @@ impl ArgumentFields<'_> {
     }
 
     fn name(&mut self, agent: String) -> Option<Name> {
-        let name = Name::new(agent);
+        let name = agent.parse::<Name>();
         name.map_err(|error| self.mistakes.push(format!("agent: {error}"))).ok()
     }
 

@@ -55,30 +55,18 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
             continue;
         }
         let value = if field.ends_with("_seconds") { in_seconds(value) } else { value };
-        let given = value.clone();
-        let fault = match read_value(&schema["properties"][&field], is_closed, value) {
+        let (property, given) = (&schema["properties"][&field], value.clone());
+        let meant = match read_value(property, is_closed, value) {
             // The reader of an open schema names all that is wrong.
-            Err(_) if !is_closed => {
-                read.insert(field.clone(), given);
-                None
-            }
-            Ok(value) => {
-                let (value, fault) = match (&*field, value.as_str()) {
-                    ("task_id" | "request_id", Some(text)) => match args::header(text) {
-                        Ok(meant) => (meant.into(), None),
-                        Err(fault) => (value, Some(fault)),
-                    },
-                    _ => {
-                        let fault = fault_of(&field, &value);
-                        (value, fault)
-                    }
-                };
-                read.insert(field.clone(), value);
-                fault
-            }
-            Err(fault) => Some(fault),
+            Err(_) if !is_closed => Ok(given),
+            value => value.and_then(|value| read_text(&field, property, value)),
         };
-        faults.extend(fault.map(|fault| format!("{field}: {fault}")));
+        match meant {
+            Ok(value) => {
+                read.insert(field, value);
+            }
+            Err(fault) => faults.push(format!("{field}: {fault}")),
+        }
     }
     let is_named = |field: &str| {
         read.contains_key(field)
@@ -114,17 +102,24 @@ pub(in crate::mcp) fn unknown_tool(given: &str, offered: &[&str]) -> String {
     }
 }
 
-/// What is wrong with a text of an argument that means the same in every tool. The command line asks the same readers.
-fn fault_of(field: &str, value: &Value) -> Option<String> {
-    let text = value.as_str()?;
-    match field {
+/// A text of an argument that means the same in every tool, as it is meant. The command line asks the same readers.
+fn read_text(field: &str, property: &Value, value: Value) -> Result<Value, String> {
+    let Some(text) = value.as_str() else { return Ok(value) };
+    // Of all texts, only names have a pattern.
+    let is_name = property["pattern"].is_string() || ["agent", "id", "replaces"].contains(&field);
+    let fault = match field {
+        _ if is_name => {
+            let name = text.parse::<Name>().map_err(|error| error.to_string())?;
+            return Ok(name.as_str().into());
+        }
+        "task_id" | "request_id" => return args::header(text).map(Value::from),
         "to" => text.parse::<Address>().err(),
-        "agent" | "mailbox" | "type" => Name::new(text).err().map(|error| error.to_string()),
         "when" => text.parse::<DeliveryClass>().err(),
         "traceparent" => text.parse::<TraceParent>().err().map(|error| error.to_string()),
         "wait_for_reply" => args::duration(text).err(),
         _ => None,
-    }
+    };
+    fault.map_or(Ok(value), Err)
 }
 
 /// A duration such as `5m` in seconds; any other value as it is.
