@@ -42,6 +42,10 @@ fn a_message_of_each_kind_has_one_shape_at_all_doors() {
     let listed = bed.json("inbox --as w1 --limit 50");
     assert_eq!(mcp.object("inbox", &json!({ "limit": 50 }))["messages"], json!(listed));
     assert_eq!(api.call(1, "inbox", &json!({ "limit": 50 }))["result"], json!(listed));
+    let cut = mcp.object("inbox", &json!({ "limit": 2 }));
+    assert_eq!(cut["messages"].as_array().unwrap().len(), 2);
+    let more = format!("{} wait: pass `limit` up to 100, or take them by recv", listed.len());
+    assert_eq!(cut["more"], more);
     let mut kinds = std::collections::BTreeSet::new();
     for _ in &listed {
         // Each door is handed the same message in turn; only the number of the delivery is another one.

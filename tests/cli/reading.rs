@@ -44,6 +44,8 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let text = bed.ok("inbox w1 --limit 1");
     assert!(text.contains("held by w1") && text.contains("… 2 wait"), "{text}");
     assert!(bed.ok("inbox w1 --limit 0").starts_with("… 2 wait"), "it is not empty");
+    assert!(bed.ok("inbox w1 --limit 2").contains("… 2 wait"), "one of them is shown");
+    assert!(!bed.ok("inbox w1 --limit 3").contains('…'));
     let text = bed.ok("inbox w1");
     assert!(text.contains("a   waits       boss      task     T1"), "{text}");
     assert_eq!(bed.ok("inbox"), "mailbox operator is empty\n", "the person's own");

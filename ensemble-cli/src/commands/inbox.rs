@@ -60,7 +60,9 @@ impl Arguments {
 }
 
 fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -> Outcome {
-    let found = list_unfinished(context, queue, mailbox, limit)?;
+    let mut found = list_unfinished(context, queue, mailbox, limit.saturating_add(1))?;
+    let is_cut = found.len() > limit;
+    found.truncate(limit);
     let short = match found.is_empty() || context.out.is_json() {
         true => ShortIds::default(),
         false => ids::short_ids(queue)?,
@@ -89,7 +91,7 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     } else if waiting == 0 {
         context.out.line(format!("mailbox {mailbox} is empty"))?;
     }
-    if found.len() >= limit && waiting > limit as u64 {
+    if is_cut {
         context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
     }
     if let Some(overflow) = queue.directory().map_or(Ok(None), |spool| spool.overflow(mailbox))? {

@@ -24,6 +24,7 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::transfer::PostOutcome;
+use ensemble_project::overview::COUNT_MAX;
 use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -268,13 +269,21 @@ pub(super) fn fetch(desk: &ToolContext, fetch: InboxParams) -> ToolAnswer {
 
 pub(crate) fn inbox(desk: &ToolContext, limit: usize) -> ToolAnswer {
     let queue = desk.queue()?;
-    let found = queue.unfinished(&desk.mailbox, limit)?;
+    let mut found = queue.unfinished(&desk.mailbox, limit + 1)?;
+    let is_cut = found.len() > limit;
+    found.truncate(limit);
     // One that was received or moved since it was listed, or that cannot be read, shows why.
     let messages = found
         .iter()
         .map(|found| MessageView::listed(found, queue.peek(&desk.mailbox, &found.id)).to_json());
     let messages: Vec<_> = messages.collect();
-    Ok(json!({ "mailbox": desk.mailbox, "messages": messages }))
+    let mut shown = json!({ "mailbox": desk.mailbox, "messages": messages });
+    if is_cut {
+        let waiting = queue.waiting(&desk.mailbox, COUNT_MAX)?;
+        let more = format!("{waiting} wait: pass `limit` up to {INBOX_MAX}, or take them by recv");
+        shown["more"] = more.into();
+    }
+    Ok(shown)
 }
 
 pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAnswer {

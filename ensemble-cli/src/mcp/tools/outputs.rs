@@ -21,7 +21,7 @@ const OUTPUTS: &[(&str, &str)] = &[
         "id: id; mailbox: name; state: =stored; task_id: text; worker: name; attempt: count; ready_attempt: count; \
          watched: flag",
     ),
-    ("inbox", "mailbox: name; messages: [object]"),
+    ("inbox", "mailbox: name; messages: [object]; more?: text"),
     ("recv", "..Received"),
     ("recv_wait", "received: flag; waited_seconds: count; message?: object"),
     ("reply", "id: id; mailbox: name; answered: id; settled: flag; waiting: count; warning?: text"),
