@@ -265,11 +265,17 @@ fn a_line_that_is_not_a_message_is_answered_with_an_error() {
 fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
-    let text = json!({ "to": "w1", "message": "y", "priority": 5.0 }).to_string();
-    mcp.say(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {
-        "name": "send", "arguments": text } }));
-    let said = mcp.answer();
-    assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{said}");
+    let call = json!({ "to": "w1", "message": "y", "priority": 5.0 });
+    let (text, wrapped) = (json!(call.to_string()), json!({ "arguments": call }));
+    let twice = json!({ "input": call.to_string() });
+    for (tool, arguments) in
+        [("send", text), ("send", wrapped), ("mcp__ensemble__send", twice), ("ensemble.send", call)]
+    {
+        let params = json!({ "name": tool, "arguments": arguments });
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": params }));
+        let said = mcp.answer();
+        assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{tool}: {said}");
+    }
     let why = mcp.call("send", &json!({ "to": "w1", "massage": "z" }));
     assert!(why.contains("message: is missing") && why.contains("mean message?"), "{why}");
     let wrong = [

@@ -256,8 +256,12 @@ pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
     TOOLS.iter()
 }
 
+/// The tool of a name, which some clients pass with the server's before it: `mcp__ensemble__send`.
 pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
-    all().find(|tool| tool.name == name)
+    let own = name
+        .rsplit_once("ensemble")
+        .map_or(name, |(_, own)| own.trim_start_matches(['_', '-', '.', '/', ':']));
+    all().find(|tool| tool.name == own)
 }
 
 const BOARD_TOOLS: [&str; 5] =

@@ -6,6 +6,7 @@
 //! | `task`, `request_id` or another id where there is one id | that id |
 //! | `""` or `null` in an optional field | absent: some clients fill in every field |
 //! | a number, `true`, a list or an object as text | the value |
+//! | all arguments in `arguments`, `input` or the like | those arguments |
 //! | `5.0` where an integer is meant | `5` |
 //! | a number, or a list with one text, where a text is meant | its text |
 //! | a text where a list is meant | the list with it alone |
@@ -31,6 +32,7 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     };
     let properties = schema["properties"].as_object();
     let is_known = |field: &str| properties.is_some_and(|all| all.contains_key(field));
+    let given = without_wrapper(given);
     let is_closed = schema["additionalProperties"] == false;
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -80,6 +82,16 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     match [missing, faults].concat().as_slice() {
         [] => Ok(Value::Object(read)),
         faults => Err(ToolError::new(format!("nothing was done: {}", faults.join("; ")))),
+    }
+}
+
+/// The arguments that some clients put into one more object, or into its text.
+fn without_wrapper(given: Map<String, Value>) -> Map<String, Value> {
+    let wrapper = ["arguments", "args", "input", "parameters", "params"];
+    let only = wrapper.iter().find_map(|name| given.get(*name)).filter(|_| given.len() == 1);
+    match only.map(|only| converted("object", only.clone())) {
+        Some(Ok(Value::Object(inner))) => inner,
+        _ => given,
     }
 }
 
