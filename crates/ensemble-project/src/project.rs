@@ -17,6 +17,7 @@ mod hooks;
 mod host_name;
 mod leases;
 mod merge;
+mod misplaced;
 mod nats;
 mod nearest;
 mod notify;
@@ -154,12 +155,13 @@ impl ProjectConfig {
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let config = Self::read(text)
             .or_else(|fault| Self::read(&empty::without_empty(text)).map_err(|_| fault));
-        let config = config.map_err(|fault| {
+        let config = config.map_err(|mut fault| {
+            fault.detail = misplaced::with_places(fault.detail);
             let field = fault.place.and_then(|place| DocumentNode::field_at(text, place));
             fault.at(path, field.as_deref())
         })?;
         drop_boxes::check(&config, text, path)?;
-        config.ladder.check(path)?;
+        config.check_counts(path)?;
         config.budget.check(path)?;
         config.worktrees.check(path)?;
         config.requests.kinds(path)?;

@@ -47,28 +47,28 @@ pub struct LadderConfig {
 
 super::merge::fill_absent!(LadderConfig: phase, ceiling, max_phases);
 
-impl LadderConfig {
-    pub(super) fn check(self, path: &Path) -> Result<()> {
-        match self.max_phases {
-            Some(count) if !(1..=PHASES_MAX).contains(&count) => {
-                let detail = format!("is {count}, and must be 1 to {PHASES_MAX}");
-                Err(Error::malformed(path, "ladder.max_phases", detail))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
 impl ProjectConfig {
+    pub(super) fn check_counts(&self, path: &Path) -> Result<()> {
+        for (field, count, most) in [
+            ("ladder.max_phases", self.ladder.max_phases, PHASES_MAX),
+            ("readiness.attempts", self.readiness.attempts, ready::ATTEMPTS_LIMIT),
+        ] {
+            if let Some(count) = count.filter(|count| !(1..=most).contains(count)) {
+                let detail = format!("is {count}, and must be 1 to {most}");
+                return Err(Error::malformed(path, field, detail));
+            }
+        }
+        Ok(())
+    }
+
     /// Times of the handshake before an assignment.
     pub fn handshake(&self) -> ready::PingTimes {
         let usual = ready::PingTimes::default();
         let ReadinessConfig { wait, retry, attempts } = self.readiness;
-        let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
         ready::PingTimes {
             pong_wait: wait.map_or(usual.pong_wait, Duration::from),
             retry_delay: retry.map_or(usual.retry_delay, Duration::from),
-            attempts_max,
+            attempts_max: attempts.unwrap_or(usual.attempts_max),
             ..usual
         }
     }
