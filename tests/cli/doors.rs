@@ -159,8 +159,17 @@ fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
 fn a_switch_means_what_is_written_at_every_door() {
     let bed = Bed::new();
     let (mut mcp, mut api) = (Mcp::of(&bed, "w1"), Client::new(&bed));
-    let no = [json!("no"), json!("False"), json!("off"), json!("0"), json!(0), json!(" N ")];
-    let yes = [json!("On"), json!("YES"), json!(1.0), json!([true]), json!("\"true\"")];
+    let no = [
+        json!("no"),
+        json!("False"),
+        json!("off"),
+        json!("0"),
+        json!(0),
+        json!(" N "),
+        json!("いいえ"),
+    ];
+    let yes =
+        [json!("On"), json!("YES"), json!(1.0), json!([true]), json!("\"true\""), json!("はい")];
     let neither = [json!("maybe"), json!(2), json!("approve")];
     let all = [(&no[..], Some(false)), (&yes, Some(true)), (&neither, None)];
     let rows = all.into_iter().flat_map(|(all, meant)| all.iter().map(move |it| (it, meant)));

@@ -142,8 +142,8 @@ pub fn is_same_task(one: &str, other: &str) -> bool {
 /// A switch as people and models write it; `None` if the text is not one.
 pub fn read_flag(text: &str) -> Option<bool> {
     match &*strip_quotes(text).to_ascii_lowercase() {
-        "true" | "yes" | "y" | "on" | "1" | "1.0" => Some(true),
-        "false" | "no" | "n" | "off" | "0" | "0.0" => Some(false),
+        "true" | "yes" | "y" | "on" | "1" | "1.0" | "はい" | "是" => Some(true),
+        "false" | "no" | "n" | "off" | "0" | "0.0" | "いいえ" | "否" => Some(false),
         _ => None,
     }
 }
