@@ -228,7 +228,7 @@ fn two_subscriptions_and_a_wait_tell_what_happens_without_being_asked() {
     let begun = client.call(1, "subscribe", &json!({ "to": "mail" }));
     assert_eq!(begun, json!({ "id": 1, "result": [{ "subscription": 1 }] }));
     assert_eq!(client.news(1)["id"], first, "what is there comes first");
-    let events = json!({ "to": "events", "types": ["message.settled"] });
+    let events = json!({ "to": "events", "types": "message.settled, task.done" });
     assert_eq!(client.call(2, "subscribe", &events)["error"], Value::Null);
     let again = client.call(2, "subscribe", &events);
     assert_eq!(again["error"]["code"], "conflict", "{again}");
@@ -245,7 +245,7 @@ fn two_subscriptions_and_a_wait_tell_what_happens_without_being_asked() {
     client.send(4, "wait", &json!({ "to": "requests", "where": wanted, "timeout_seconds": 600 }));
     bed.ok("request answer abc --approve --as w1");
     assert_eq!(client.answer(4)["result"][0]["decided_by"], "w1");
-    let none = client.call(5, "wait", &json!({ "to": "events", "timeout_seconds": 0 }));
+    let none = client.call(5, "wait", &json!({ "to": "events", "timeout": "0s" }));
     assert_eq!(none["error"]["code"], "nothing", "{none}");
     let unknown = client.call(6, "unsubscribe", &json!({ "subscription": 9 }));
     assert_eq!(unknown["error"]["hint"], "there are 1, 2", "{unknown}");

@@ -20,6 +20,7 @@ use ensemble_app::overview::list_agents;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::durable::make_directory;
 use ensemble_core::event_log::Follower;
+use ensemble_core::message::fields::with_known_names;
 use ensemble_core::message::{ConfigDuration, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
@@ -31,6 +32,7 @@ use crate::context::Context;
 const MESSAGES_MAX: usize = 10_000;
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const TIMEOUT_FORM: &str = "pass a number of seconds up to 86400, or a duration such as 5m";
+const PARAMETERS: [&str; 5] = ["to", "mailbox", "types", "where", "timeout_seconds"];
 
 /// Parameters of `subscribe` and `wait`.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl SubscribeParams {
         let (mut subject, mut timeout, mut faults) = (None, None, Vec::new());
         let mut wanted =
             Self { to: NewsSubject::Mail, mailbox: None, types: Vec::new(), has: Map::new() };
+        let params = with_known_names(params, &|name| PARAMETERS.contains(&name));
         for (name, value) in params.iter().filter(|(_, value)| !value.is_null() && *value != "") {
             let text = value.as_str().map(str::trim);
             let fault = match (&**name, value) {
@@ -91,15 +94,15 @@ impl SubscribeParams {
                         .is_none()
                         .then_some("is not mail, states, requests or events".to_owned())
                 }
-                ("mailbox", _) => match Name::new(text.unwrap_or_default()) {
+                ("mailbox", _) => match text.unwrap_or_default().parse::<Name>() {
                     Ok(name) => {
                         wanted.mailbox = Some(name);
                         None
                     }
                     Err(error) => Some(error.to_string()),
                 },
-                ("types", Value::String(one)) => {
-                    wanted.types.push(one.clone());
+                ("types", Value::String(listed)) => {
+                    wanted.types.extend(listed.split(',').map(|it| it.trim().to_owned()));
                     None
                 }
                 ("types", Value::Array(all)) if all.iter().all(Value::is_string) => {
@@ -116,10 +119,7 @@ impl SubscribeParams {
                     timeout = timeout_of(value);
                     timeout.is_none().then(|| TIMEOUT_FORM.to_owned())
                 }
-                _ => Some(
-                    "is not a parameter (there are to, mailbox, types, where, timeout_seconds)"
-                        .to_owned(),
-                ),
+                _ => Some(format!("is not a parameter (there are {})", PARAMETERS.join(", "))),
             };
             faults.extend(fault.map(|fault| format!("{name}: {fault}")));
         }
