@@ -106,9 +106,9 @@ macro_rules! checked_name {
 
         impl FromStr for $name {
             type Err = NameError;
-            /// A name as people write it: blanks and quotes around it, and an `@` before it, do not count.
+            /// A name as people write it: blanks and quotes around it, and an `@` or `#` before it, do not count.
             fn from_str(name: &str) -> Result<Self, NameError> {
-                Self::new(strip_quotes(name).trim_start_matches('@'))
+                Self::new(strip_quotes(name).trim_start_matches(['@', '#']))
             }
         }
 
@@ -224,7 +224,12 @@ mod tests {
         assert!(Name::new("x".repeat(65)).is_err());
         for name in ["a", "A.b_c-9", "_x", "0", &"x".repeat(64)] {
             assert!(Name::new(name).is_ok(), "{name:?}");
-            for written in [format!("@{name}"), format!(" '{name}'\r\n"), format!("“{name}”")] {
+            for written in [
+                format!("@{name}"),
+                format!("\"#{name}\""),
+                format!(" '{name}'\r\n"),
+                format!("“{name}”"),
+            ] {
                 assert_eq!(written.parse(), Name::new(name), "{written:?}");
                 assert!(Name::new(written).is_err());
             }

@@ -50,7 +50,7 @@ status: Unclaimed ~> status: is `Unclaimed`; it must be one of
 status: “UNCLAIMED” ~> status: is `“UNCLAIMED”`; it must be one of
 status: UNCLAIMED; assigned_to: None ~> assigned_to: must be a name, or null; it is read as null
 status: UNCLAIMED; assigned_to: '' ~> assigned_to: `` has 0 bytes: a name has 1 to 64; it is read as null
-status: UNCLAIMED; failed_by: 'a, b' ~> failed_by: is `a, b`; it is read as a list of 2
+status: UNCLAIMED; failed_by: '@a, #b' ~> failed_by: is `@a, #b`; it is read as a list of 2
 status: UNCLAIMED; depends_on: done ~> depends_on: is `done`; it is read as a list
 status: UNCLAIMED; depends_on: [DONE] ~> depends_on[0]: there is no task `DONE`; it is read as done
 status: UNCLAIMED; depends_on: ['#done'] ~> depends_on[0]: `#done` has '#'

@@ -189,8 +189,7 @@ impl ShapeChecker {
         match (kind, value) {
             (FieldKind::Label(_), Value::String(text)) => text.as_str().into(),
             (FieldKind::Name, Value::String(text)) if !is_absent(text) => {
-                let bare = strip_quotes(text).trim_start_matches(['@', '#']);
-                Name::new(bare).map_or(Value::Null, |name| name.as_str().into())
+                text.parse::<Name>().map_or(Value::Null, |name| name.as_str().into())
             }
             (FieldKind::Name, Value::Number(number)) => {
                 Name::new(number.to_string()).map_or(Value::Null, |name| name.as_str().into())
@@ -251,9 +250,10 @@ impl ShapeChecker {
             self.warn(path, "is empty; it is read as a list without items".to_owned());
             *value = json!([]);
         }
-        let names = value.as_str().filter(|_| !self.is_note).map(|text| {
-            text.split(',').map(|name| Name::new(name.trim())).collect::<Result<Vec<_>, _>>()
-        });
+        let names = value
+            .as_str()
+            .filter(|_| !self.is_note)
+            .map(|text| text.split(',').map(str::parse::<Name>).collect::<Result<Vec<_>, _>>());
         if let Some(Ok(names)) = names {
             self.warn(
                 path,
