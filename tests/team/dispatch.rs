@@ -339,12 +339,16 @@ fn a_policy_is_read_as_it_is_written_and_names_agents() {
         plan_of(&Bed::of(&text).instruction).map_err(|error| error.to_string())
     };
     for retry in
-        ["delay: 90, attempts: 2", "delay: 1m 30s, attempts: '2'", "delay: '90', attempts: 2"]
+        ["delay: 90, attempts: 2", "delay: 1m 30s, attempts: '2'", "delay: '90', attempts: 2.0"]
     {
         let plan = plan(&format!("retry: {{{retry}}}")).unwrap();
         assert_eq!((plan.tasks[0].delay, plan.tasks[0].attempts_max), (90 * SECOND, 2), "{retry}");
     }
+    for (written, named) in [("worker: 1", "worker-1"), ("workerId: '@w1'", "w1")] {
+        assert_eq!(plan(written).unwrap().tasks[0].worker, Some(name(named)), "{written}");
+    }
     for (wrong, said) in [
+        ("worker: [w1, w2]", "worker: is not a name"),
         ("retry: {delay: soon}", "retry.delay: `soon` is not a duration"),
         ("retry: {attempts: few}", "retry.attempts: is not a number"),
         ("worker: Operator", "worker: `Operator` is"),

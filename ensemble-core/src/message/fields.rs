@@ -153,6 +153,12 @@ pub fn flag_of(value: &Value) -> Option<bool> {
     read_flag(&scalar_text(value)?)
 }
 
+/// A count as people and models write it, such as `5.0`; `None` if the text is not a whole number.
+pub fn read_count(text: &str) -> Option<u64> {
+    let count = strip_quotes(text).parse::<f64>().ok()?;
+    (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
+}
+
 /// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;

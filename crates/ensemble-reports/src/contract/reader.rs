@@ -1,7 +1,7 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
-use ensemble_core::message::fields::{is_absent, plain_field, unwrap_value};
+use ensemble_core::message::fields::{is_absent, plain_field, read_count, unwrap_value};
 use serde_json::{Map, Value as Json};
 
 use super::node::{DocumentNode, MappingField, NodeValue};
@@ -133,14 +133,9 @@ impl<'a> FieldReader<'a> {
     /// Takes a count; a list counts its items.
     pub(super) fn count(&mut self, names: &[&str]) -> Option<u64> {
         let field = self.take_field(names)?;
-        let count = match &field.node.value {
-            NodeValue::Number(number) => number.as_u64(),
-            NodeValue::Text(text) => text.trim().parse().ok(),
-            NodeValue::List(items) => Some(items.len() as u64),
-            NodeValue::Null | NodeValue::Bool(_) | NodeValue::Map(_) => None,
-        };
+        let count = count_of(&field.node);
         if count.is_none() {
-            self.wrong(field, "a number of 0 or more");
+            self.wrong(field, "a whole number of 0 or more");
         }
         count
     }
@@ -262,6 +257,14 @@ fn only(node: &DocumentNode) -> &DocumentNode {
     match &node.value {
         NodeValue::List(items) if items.len() == 1 => &items[0],
         _ => node,
+    }
+}
+
+/// A count; a list counts its items.
+pub(super) fn count_of(node: &DocumentNode) -> Option<u64> {
+    match &node.value {
+        NodeValue::List(items) => Some(items.len() as u64),
+        _ => read_count(&scalar(node)?),
     }
 }
 

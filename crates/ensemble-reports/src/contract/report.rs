@@ -6,7 +6,9 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, ContractKind, stem};
 use super::reader::FieldReader;
 use super::words::Status;
-use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text};
+use ensemble_core::message::fields::{
+    EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text, read_count,
+};
 
 /// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,7 +84,8 @@ impl TaskReport {
     }
 
     pub fn attempt(&self) -> Option<u32> {
-        field_text(&Json::Object(self.extra.clone()), &[ATTEMPT])?.parse().ok()
+        let text = field_text(&Json::Object(self.extra.clone()), &[ATTEMPT])?;
+        read_count(&text)?.try_into().ok()
     }
 
     pub fn set_attempt(&mut self, attempt: Option<u32>) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::document::{Contract, ContractKind};
 use super::node::{DocumentNode, NodeValue};
-use super::reader::{FieldReader, line_of};
+use super::reader::{FieldReader, count_of, line_of};
 use super::words::SummaryStatus;
 use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 
@@ -188,11 +188,7 @@ fn number_in(node: &DocumentNode, wanted: &str) -> Option<u64> {
         .fields()?
         .iter()
         .find(|field| ensemble_core::message::fields::plain_field(&field.name) == wanted)?;
-    match &field.node.value {
-        NodeValue::Number(number) => number.as_u64(),
-        NodeValue::List(items) => Some(items.len() as u64),
-        NodeValue::Null | NodeValue::Bool(_) | NodeValue::Text(_) | NodeValue::Map(_) => None,
-    }
+    count_of(&field.node)
 }
 
 fn text_of(node: Option<&DocumentNode>) -> Option<String> {

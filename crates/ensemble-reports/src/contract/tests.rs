@@ -74,7 +74,7 @@ fn fields_are_read_by_any_of_their_names() {
     let one: TaskReport =
         read("x.yaml", "task_id: t\nstatus: ok\nfiles_modified: a.rs\nerrors: 0\n");
     assert_eq!((one.files_modified, one.errors), (vec!["a.rs".to_owned()], vec![]));
-    for attempt in ["attempt: 2", "Attempt: '2'", "attempt: [2]"] {
+    for attempt in ["attempt: 2", "Attempt: '2'", "attempt: [2]", "attempt: 2.0"] {
         let report: TaskReport = read("x.yaml", &format!("task_id: t\nstatus: ok\n{attempt}\n"));
         assert_eq!(report.attempt(), Some(2), "{attempt}");
     }

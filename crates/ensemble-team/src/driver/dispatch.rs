@@ -37,7 +37,7 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::strip_quotes;
+use ensemble_core::message::fields::{agent_of_text, field_text, plain_field, read_count};
 use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
@@ -158,20 +158,20 @@ fn policy(task: &WorkerTask) -> Result<TaskPlan> {
     };
     let mut plan = TaskPlan::new(task.id.clone());
     plan.blocked_by.clone_from(&task.blocked_by);
-    if let Some(worker) = task.extra.get("worker").or_else(|| task.extra.get("worker_id")) {
-        let word = worker.as_str().ok_or_else(|| wrong("worker", "is not a name"))?;
-        let worker = Name::new(word)?;
+    let is_worker = |field: &String| ["worker", "worker_id"].contains(&&*plain_field(field));
+    if let Some((_, given)) = task.extra.iter().find(|(field, _)| is_worker(field)) {
+        let named = field_text(&json!({ "worker": given }), &["worker"]);
+        let worker = named.and_then(|name| agent_of_text(&name));
+        let worker = worker.ok_or_else(|| wrong("worker", "is not a name"))?;
         ReservedName::refuse_agent(&worker).map_err(|it| wrong("worker", &it.to_string()))?;
         plan = plan.by(Some(worker));
     }
     let Some(retry) = task.extra.get("retry") else { return Ok(plan) };
     let attempts = match retry.get("attempts") {
         None => ATTEMPTS_DEFAULT.into(),
-        Some(value) => {
-            let written = value.as_str().and_then(|text| strip_quotes(text).parse().ok());
-            let number = value.as_u64().or(written);
-            number.ok_or_else(|| wrong("retry.attempts", "is not a number"))?
-        }
+        Some(_) => field_text(retry, &["attempts"])
+            .and_then(|text| read_count(&text))
+            .ok_or_else(|| wrong("retry.attempts", "is not a number"))?,
     };
     if !(1..=u64::from(ATTEMPTS_MAX)).contains(&attempts) {
         return Err(wrong("retry.attempts", &format!("must be 1 to {ATTEMPTS_MAX}")));
