@@ -158,8 +158,9 @@ struct DecisionFile {
     #[serde(default, alias = "approved", deserialize_with = "read_approval")]
     #[serde(skip_serializing_if = "Option::is_none")]
     approve: Option<bool>,
+    #[serde(deserialize_with = "read_decider")]
     by: Name,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "read_stamp", skip_serializing_if = "Option::is_none")]
     at: Option<Timestamp>,
     #[serde(default, alias = "reason", alias = "feedback")]
     comment: Option<String>,
@@ -174,6 +175,16 @@ fn read_approval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bo
         None if !value.is_null() => Err(D::Error::custom(UNREAD_APPROVAL)),
         approve => Ok(approve),
     }
+}
+
+fn read_decider<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// The stamp is for people: one that cannot be read is as good as none, and undoes no decision.
+fn read_stamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(value.as_str().and_then(|text| text.parse().ok()))
 }
 
 /// How far everything is done that follows from the decision.
