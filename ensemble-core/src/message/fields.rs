@@ -159,6 +159,20 @@ pub fn read_count(text: &str) -> Option<u64> {
     (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
 }
 
+/// The items of a list that was written as one text: its lines, or the words of a line that has commas between words.
+pub fn listed_in(text: &str) -> Vec<&str> {
+    let mut items = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let words = line.split(", ");
+        match words.clone().any(|word| word.contains(char::is_whitespace)) {
+            true => items.push(line),
+            false => items.extend(words),
+        }
+    }
+    items.retain(|item| !item.is_empty());
+    items
+}
+
 /// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;

@@ -1,7 +1,7 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
-use ensemble_core::message::fields::{is_absent, plain_field, read_count, unwrap_value};
+use ensemble_core::message::fields::{is_absent, listed_in, plain_field, read_count, unwrap_value};
 use serde_json::{Map, Value as Json};
 
 use super::node::{DocumentNode, MappingField, NodeValue};
@@ -145,8 +145,7 @@ impl<'a> FieldReader<'a> {
         let Some(field) = self.take_field(names) else { return Vec::new() };
         match &field.node.value {
             NodeValue::List(items) => items.iter().map(line_of).collect(),
-            NodeValue::Text(text) if text.trim().is_empty() => Vec::new(),
-            NodeValue::Text(text) => text.lines().flat_map(words_of).map(str::to_owned).collect(),
+            NodeValue::Text(text) => listed_in(text).into_iter().map(str::to_owned).collect(),
             // `errors: 0` means that there were none.
             NodeValue::Number(number) if number.as_u64() == Some(0) => Vec::new(),
             NodeValue::Bool(false) => Vec::new(),
@@ -234,13 +233,6 @@ fn hint_of<T>(spellings: &[ValueSpelling<T>]) -> String {
     let words: Vec<&str> =
         spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
     format!("write one of {}", words.join(", "))
-}
-
-/// The words of a line that has commas between words; of any other line the whole.
-fn words_of(line: &str) -> Vec<&str> {
-    let words: Vec<&str> = line.trim().split(", ").collect();
-    let is_prose = words.iter().any(|word| word.contains(char::is_whitespace));
-    if is_prose { vec![line.trim()] } else { words }
 }
 
 /// Whether a value says that there is none: null, or `None`, `n/a` and the like.

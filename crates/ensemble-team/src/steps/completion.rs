@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::fields::{is_absent, unwrap_value, with_known_names};
+use ensemble_core::message::fields::{is_absent, listed_in, unwrap_value, with_known_names};
 use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract;
 
@@ -92,8 +92,8 @@ impl Completion {
     }
 
     /// Reads the tool's arguments as models write them: `1.0` and `"1"` are 1, `taskId` is `task_id`, and a text is a list
-    /// with it alone. A fraction is a mistake. `null`, `None` and `n/a` count as absent. An unknown member is a mistake:
-    /// a report counts once, so what it says must not be lost.
+    /// of its lines, or of words with commas. A fraction is a mistake. `null`, `None` and `n/a` count as absent. An unknown
+    /// member is a mistake: a report counts once, so what it says must not be lost.
     pub fn from_json(value: &Value) -> Result<Self, ReportMistakes> {
         let Some(given) = value.as_object() else {
             let what = kind(value);
@@ -247,23 +247,25 @@ impl ArgumentFields<'_> {
     }
 
     fn list(&mut self, field: &str, most: usize) -> Vec<String> {
-        let items = match self.get(field) {
+        let texts: Option<Vec<String>> = match self.get(field) {
             None => return Vec::new(),
-            Some(Value::Array(items)) => items,
-            Some(text @ Value::String(_)) => std::slice::from_ref(text),
+            Some(Value::Array(items)) => {
+                items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
+            }
+            Some(Value::String(text)) => {
+                Some(listed_in(text).into_iter().map(str::to_owned).collect())
+            }
             Some(other) => {
                 let what = kind(other);
                 self.mistakes.push(format!("{field}: is {what}: pass a list of strings"));
                 return Vec::new();
             }
         };
-        let found = items.len();
-        let texts: Option<Vec<String>> =
-            items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
         let Some(texts) = texts else {
             self.mistakes.push(format!("{field}: has an entry that is not a string"));
             return Vec::new();
         };
+        let found = texts.len();
         if found > most || texts.iter().any(|text| text.len() > SUMMARY_BYTES_MAX) {
             self.mistakes.push(format!(
                 "{field}: has {found} entries; allowed are {most} of {SUMMARY_BYTES_MAX} bytes each"

@@ -9,14 +9,14 @@
 //! | all arguments in `arguments`, `input` or the like | those arguments |
 //! | `5.0` where an integer is meant | `5` |
 //! | a number, or a list with one text, where a text is meant | its text |
-//! | a text where a list is meant | the list with it alone |
+//! | a text where a list is meant | its lines, or its words with commas between them |
 //! | `Yes`, `FALSE` where true or false is meant | `true`, `false` |
 //! | `5m` where seconds are meant | `300` |
 //! | `63.4 %` of the context, which only people read | `63`; anything else is absent |
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{flag_of, with_known_names};
+use ensemble_core::message::fields::{flag_of, listed_in, with_known_names};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
@@ -233,7 +233,7 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
         },
         (Value::String(text), "array") => {
             let list = serde_json::from_str(text).ok().filter(Value::is_array);
-            list.or_else(|| Some(vec![text.clone()].into()))
+            list.or_else(|| Some(listed_in(text).into()))
         }
         (Value::String(text), _) => serde_json::from_str(text).ok(),
         _ => None,
@@ -287,6 +287,8 @@ mod tests {
         let given = json!({ "agent": "a", "content": "x", "id": 7, "files": [{"path": "a"}], "result": " Success", "delay": "5m" });
         let wanted = json!({ "to": "a", "message": "x", "task_id": "7", "files": ["a"], "status": "success", "delay_seconds": 300 });
         assert_eq!(read(given), Ok(wanted));
+        let listed = json!({ "to": "a", "message": "x", "files": "a.rs, b.rs\n\nc d.rs, e.rs" });
+        assert_eq!(read(listed).unwrap()["files"], json!(["a.rs", "b.rs", "c d.rs, e.rs"]));
     }
 
     #[test]

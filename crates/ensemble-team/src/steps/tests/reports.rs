@@ -59,9 +59,9 @@ fn invalid_reports_list_all_mistakes() {
 #[test]
 fn reports_are_read_as_models_write_them() {
     let usual = json!({ "task_id": "7 ", "step_index": 1, "agent": "A", "status": "failure",
-        "artifacts": ["src/a.rs"], "summary": "no key", "blockers": ["a key"] });
+        "artifacts": ["src/a.rs", "b.rs"], "summary": "no key", "blockers": ["a key, a host"] });
     let written = json!({ "taskId": 7, "step-index": "1", "Agent": "`@A`\n", "result": "Failed",
-        "artifacts": "src/a.rs", "summary": "no key", "blockers": "a key", "context_for_next_step": "N/A" });
+        "artifacts": "src/a.rs, b.rs", "summary": "no key", "blockers": "a key, a host", "context_for_next_step": "N/A" });
     let read = |value| Completion::from_json(&value).unwrap();
     assert_eq!(read(written), read(usual));
     let twice = json!({ "task_id": "7", "taskId": "8", "step_index": 1, "agent": "A", "status": "success" });
