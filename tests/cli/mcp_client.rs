@@ -278,6 +278,8 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
     }
     let why = mcp.call("send", &json!({ "to": "w1", "massage": "z" }));
     assert!(why.contains("message: is missing") && why.contains("mean message?"), "{why}");
+    let why = mcp.call("report", &json!({ "task_id": "t", "status": "failure" }));
+    assert!(why.contains("summary: is missing; reason: say what is in the way"), "{why}");
     let wrong = [
         ("tools/call", json!({ "arguments": {} }), -32602),
         ("tools/call", json!({ "name": "whoami", "arguments": "no object" }), -32602),

@@ -16,7 +16,7 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{flag_of, listed_in, with_known_names};
+use ensemble_core::message::fields::{flag_of, is_absent, listed_in, with_known_names};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
@@ -24,6 +24,9 @@ use serde_json::{Map, Value};
 
 use super::ToolError;
 use crate::args;
+
+/// What is wrong with a report on work that was not done.
+const NO_REASON: &str = "reason: say what is in the way, where, since when";
 
 /// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
 pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result<Value, ToolError> {
@@ -74,10 +77,15 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
         read.contains_key(field)
             || faults.iter().any(|fault| fault.starts_with(&format!("{field}: ")))
     };
+    let is_undone = read.get("status").is_some_and(|status| status != "success");
+    let says_none = read.get("reason").and_then(Value::as_str).is_some_and(is_absent);
+    let has_reason = is_named("reason") && !says_none;
+    let lacks_reason = is_closed && is_undone && is_known("reason") && !has_reason;
     let missing: Vec<String> = required
         .iter()
         .filter(|field| is_closed && !is_named(field))
         .map(|field| format!("{field}: is missing"))
+        .chain(lacks_reason.then(|| NO_REASON.to_owned()))
         .collect();
     match [missing, faults].concat().as_slice() {
         [] => Ok(Value::Object(read)),

@@ -11,7 +11,6 @@ use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stoppe
 use ensemble_core::driver::PongBox;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
-use ensemble_core::message::fields::is_absent;
 use ensemble_core::proto::ready;
 use ensemble_project::rows::rows;
 use ensemble_project::workload::{TaskBooks, Workload};
@@ -182,9 +181,6 @@ pub(super) fn list_agents(desk: &ToolContext, _: NoParams) -> ToolAnswer {
 }
 
 pub(super) fn report(desk: &ToolContext, report: ReportParams) -> ToolAnswer {
-    if report.status != Status::Success && report.reason.as_deref().is_none_or(is_absent) {
-        return Err(ToolError::new("reason: say what is in the way, where, since when"));
-    }
     let app = desk.app();
     let task = find_meant_task(&app, &report.task_id, &desk.agent);
     if report.status == Status::Success {
