@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
-use ensemble_core::message::fields::{strip_quotes, unwrap_value};
+use ensemble_core::message::fields::{read_count, strip_quotes, unwrap_value};
 use ensemble_core::message::{ConfigDuration, Name, PRIORITY_MAX, TraceParent};
 use ensemble_reports::contract::{Status, Verdict};
 
@@ -65,11 +65,9 @@ pub(crate) fn header(text: &str) -> Result<String, String> {
 
 /// A priority of a message, from 0 to 9. Programs may write it as `5.0`.
 pub(crate) fn priority(text: &str) -> Result<u8, String> {
-    let number = text.trim().parse::<f64>().ok();
-    let number =
-        number.filter(|it| it.fract() == 0.0 && (0.0..=f64::from(PRIORITY_MAX)).contains(it));
+    let number = read_count(text).and_then(|it| u8::try_from(it).ok());
     number
-        .map(|it| it as u8)
+        .filter(|it| *it <= PRIORITY_MAX)
         .ok_or_else(|| format!("it is not a whole number from 0 to {PRIORITY_MAX}"))
 }
 

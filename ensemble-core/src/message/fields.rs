@@ -159,6 +159,11 @@ pub fn read_count(text: &str) -> Option<u64> {
     (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
 }
 
+/// The same of a field's value.
+pub fn count_of(value: &Value) -> Option<u64> {
+    read_count(&scalar_text(value)?)
+}
+
 /// The items of a list that was written as one text: its lines, or the words of a line that has commas between words.
 pub fn listed_in(text: &str) -> Vec<&str> {
     let mut items = Vec::new();

@@ -92,11 +92,7 @@ pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlF
     read_with(text, options)
 }
 
-/// The text of a file that came from `path`.
-///
-/// # Errors
-///
-/// It is in another encoding; [`Error::Malformed`] says what to do.
+/// The text of a file that came from `path`. The error says what to do about another encoding.
 pub fn decode_text<'c>(content: &'c [u8], path: &Path) -> Result<&'c str> {
     std::str::from_utf8(content).map_err(|error| {
         let what = match content {

@@ -37,7 +37,7 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{agent_of_text, field_text, plain_field, read_count};
+use ensemble_core::message::fields::{agent_of_text, count_of, field_text, plain_field};
 use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
@@ -169,9 +169,7 @@ fn policy(task: &WorkerTask) -> Result<TaskPlan> {
     let Some(retry) = task.extra.get("retry") else { return Ok(plan) };
     let attempts = match retry.get("attempts") {
         None => ATTEMPTS_DEFAULT.into(),
-        Some(_) => field_text(retry, &["attempts"])
-            .and_then(|text| read_count(&text))
-            .ok_or_else(|| wrong("retry.attempts", "is not a number"))?,
+        Some(value) => count_of(value).ok_or_else(|| wrong("retry.attempts", "is not a number"))?,
     };
     if !(1..=u64::from(ATTEMPTS_MAX)).contains(&attempts) {
         return Err(wrong("retry.attempts", &format!("must be 1 to {ATTEMPTS_MAX}")));

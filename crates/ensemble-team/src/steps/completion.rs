@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::fields::{is_absent, listed_in, unwrap_value, with_known_names};
+use ensemble_core::message::fields::{
+    count_of, is_absent, listed_in, unwrap_value, with_known_names,
+};
 use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract;
 
@@ -207,16 +209,7 @@ impl ArgumentFields<'_> {
             self.mistakes.push("step_index: is missing: copy it from the prompt".to_owned());
             return None;
         };
-        let whole =
-            |number: f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
-        let number = number.filter(|number| whole(*number));
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked above"
-        )]
-        let index = number.map(|number| number as u32);
+        let index = count_of(value).and_then(|index| u32::try_from(index).ok());
         if index.is_none() {
             let wrong = format!("step_index: {value} is not a step: pass a whole number like 1");
             self.mistakes.push(wrong);

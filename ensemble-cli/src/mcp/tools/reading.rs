@@ -16,7 +16,9 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{flag_of, is_absent, listed_in, with_known_names};
+use ensemble_core::message::fields::{
+    count_of, flag_of, is_absent, listed_in, with_known_names,
+};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
 use ensemble_reports::contract::Status;
@@ -229,11 +231,7 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
     let other = match (&value, kind) {
         (value, _) if is_fit(value) => None,
         (Value::Number(number), "string") => Some(Value::String(number.to_string())),
-        (Value::Number(number), "integer") => whole_number(number.as_f64()),
-        (Value::String(text), "integer") => {
-            let text = text.trim();
-            text.parse::<i64>().ok().map(Value::from).or_else(|| whole_number(text.parse().ok()))
-        }
+        (value, "integer") => count_of(value).map(Value::from),
         (value, "boolean") => flag_of(value).map(Value::from),
         (Value::Array(items), _) => match &items[..] {
             [only] => converted(kind, only.clone()).ok(),
@@ -251,12 +249,6 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
         None if is_fit(&value) => Ok(value),
         None => Err(value),
     }
-}
-
-/// An integer that was written with a fraction of zero.
-fn whole_number(number: Option<f64>) -> Option<Value> {
-    let number = number.filter(|number| number.fract() == 0.0 && number.abs() < 1e15)?;
-    serde_json::from_str(&format!("{number:.0}")).ok()
 }
 
 #[cfg(test)]
