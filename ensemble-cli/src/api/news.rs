@@ -94,13 +94,10 @@ impl SubscribeParams {
                         .is_none()
                         .then_some("is not mail, states, requests or events".to_owned())
                 }
-                ("mailbox", _) => match text.unwrap_or_default().parse::<Name>() {
-                    Ok(name) => {
-                        wanted.mailbox = Some(name);
-                        None
-                    }
-                    Err(error) => Some(error.to_string()),
-                },
+                ("mailbox", _) => {
+                    let name = text.unwrap_or_default().parse::<Name>();
+                    name.map(|name| wanted.mailbox = Some(name)).err().map(|it| it.to_string())
+                }
                 ("types", Value::String(listed)) => {
                     wanted.types.extend(listed.split(',').map(|it| it.trim().to_owned()));
                     None

@@ -135,7 +135,7 @@ impl McpServer {
     ) -> Result<T, ErrorData> {
         let desk = Arc::clone(&self.desk);
         let done = tokio::task::spawn_blocking(move || work(&desk)).await;
-        done.map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        done.map_err(internal)
     }
 
     /// Runs the tool that a call names.
@@ -226,10 +226,7 @@ impl ServerHandler for McpServer {
         let method = request.method;
         if method == CallToolRequestMethod::VALUE {
             let called = self.answer_call(read_call(request.params)?, context).await?;
-            let result = serde_json::to_value(called);
-            return result
-                .map(CustomResult::new)
-                .map_err(|error| ErrorData::internal_error(error.to_string(), None));
+            return serde_json::to_value(called).map(CustomResult::new).map_err(internal);
         }
         match SERVED.contains(&method.as_str()) {
             true => Err(ErrorData::invalid_params(format!("{method}: cannot read `params`"), None)),
@@ -266,8 +263,7 @@ impl ServerHandler for McpServer {
         let (flag, uris) = (Arc::clone(&is_over), vec![uri.clone()]);
         let desk = Arc::clone(&self.desk);
         let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
-        let mut changes =
-            opened.await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let mut changes = opened.await.map_err(internal)?;
         let mut all = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(uri, Arc::clone(&is_over));
         tokio::spawn(async move {
@@ -308,8 +304,7 @@ impl ServerHandler for McpServer {
         let is_over = Arc::new(AtomicBool::new(false));
         let (flag, desk) = (Arc::clone(&is_over), Arc::clone(&self.desk));
         let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
-        let mut changes =
-            opened.await.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let mut changes = opened.await.map_err(internal)?;
         while !context.request_context().ct.is_cancelled() {
             // The pause bounds how late a cancellation is seen.
             let Ok(change) = tokio::time::timeout(CANCELLED_WITHIN, changes.recv()).await else {
@@ -368,8 +363,8 @@ fn check_followed(uri: &str) -> Result<(), ErrorData> {
     }
 }
 
-fn internal(trouble: tools::ToolError) -> ErrorData {
-    ErrorData::internal_error(trouble.to_string(), None)
+fn internal(error: impl ToString) -> ErrorData {
+    ErrorData::internal_error(error.to_string(), None)
 }
 
 fn describe(tool: &tools::ToolSpec, desk: &ToolContext) -> Tool {

@@ -158,7 +158,6 @@ struct DecisionFile {
     #[serde(default, alias = "approved", deserialize_with = "read_approval")]
     #[serde(skip_serializing_if = "Option::is_none")]
     approve: Option<bool>,
-    #[serde(deserialize_with = "read_decider")]
     by: Name,
     #[serde(default, deserialize_with = "read_stamp", skip_serializing_if = "Option::is_none")]
     at: Option<Timestamp>,
@@ -175,10 +174,6 @@ fn read_approval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bo
         None if !value.is_null() => Err(D::Error::custom(UNREAD_APPROVAL)),
         approve => Ok(approve),
     }
-}
-
-fn read_decider<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// The stamp is for people: one that cannot be read is as good as none, and undoes no decision.

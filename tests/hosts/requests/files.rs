@@ -155,7 +155,7 @@ fn a_decision_by_hand_counts_and_what_is_malformed_or_foreign_is_put_aside() {
     assert_eq!(bed.names("requests/abc"), ["request.yaml"]);
     bed.decide_by_hand("abc", "requestId: abc\nappr");
     assert_eq!(bed.requests().get("abc").unwrap().state(), "pending");
-    let whole = "```yaml\nrequestId: abc\napproved: 'yes'\nby: '@alice'\nat: 2026-01-15 12:05\nreason: gladly\n```\n";
+    let whole = "```yaml\nrequestId: abc\napproved: 'yes'\nby: alice\nat: 2026-01-15 12:05\nreason: gladly\n```\n";
     std::fs::write(bed.path("requests/abc/decision.yaml"), whole).unwrap();
     let entry = bed.requests().resume("abc").unwrap().unwrap();
     let decision = entry.decision.unwrap();

@@ -6,18 +6,15 @@ use serde_json::Value;
 use super::{AgentConfig, AlertRule, ProjectConfig};
 use crate::kinds::{KindConfig, RequestsConfig};
 
-/// How the error about an unknown key begins; the key follows.
-const UNKNOWN: &str = "unknown field `";
-
 /// The error, with the places that its unknown key has in other sections.
 pub(super) fn with_places(detail: String) -> String {
-    let key = detail.strip_prefix(UNKNOWN).and_then(|rest| rest.split('`').next());
-    let Some(key) = key else { return detail };
+    let unknown = detail.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'));
+    let Some((key, _)) = unknown else { return detail };
     let mut places = Vec::new();
     find_places(&all_keys(), key, "", &mut places);
     match places.is_empty() {
         true => detail,
-        false => format!("{UNKNOWN}{key}` here: its place is {}", places.join(" or ")),
+        false => format!("unknown field `{key}` here: its place is {}", places.join(" or ")),
     }
 }
 

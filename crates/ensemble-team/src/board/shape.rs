@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use super::schema::{BOARD, BoardField, FieldKind};
-use ensemble_core::message::fields::{is_absent, is_same_task, read_flag, strip_quotes};
+use ensemble_core::message::fields::{flag_of, is_absent, is_same_task, strip_quotes};
 use ensemble_core::message::period::read_seconds;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
@@ -210,10 +210,7 @@ impl ShapeChecker {
                 number.map_or(Value::Null, whole)
             }
             (FieldKind::Seconds, value) => read_seconds(value).map_or(Value::Null, Value::from),
-            (FieldKind::Flag, value) => {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                read_flag(&text).map_or(Value::Null, Value::from)
-            }
+            (FieldKind::Flag, value) => flag_of(value).map_or(Value::Null, Value::from),
             (FieldKind::Text, Value::Array(items)) if self.is_note => {
                 let texts = items.iter().map(|item| item.as_str().unwrap_or_default());
                 texts.collect::<Vec<_>>().join("; ").into()

@@ -21,7 +21,7 @@ use ensemble_app::mail::replying;
 use ensemble_app::mail::sending::MessageHeaders;
 use ensemble_app::receipt::note_read;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name};
+use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::transfer::PostOutcome;
 use ensemble_project::overview::COUNT_MAX;
@@ -149,8 +149,8 @@ pub(super) fn send_until(
     send: SendParams,
     is_cancelled: &AtomicBool,
 ) -> ToolAnswer {
-    let patience = send.wait_for_reply.as_deref().map(args::duration).transpose();
-    let patience = patience.map_err(|error| ToolError::new(format!("wait_for_reply: {error}")))?;
+    // Texts were checked when the arguments were read.
+    let patience = send.wait_for_reply.as_deref().and_then(|text| args::duration(text).ok());
     let to: Address = send.to.parse().map_err(|error| ToolError::new(format!("to: {error}")))?;
     let other = match &to.project {
         Some(_) if send.needs_plan || send.replaces.is_some() => {
@@ -243,11 +243,10 @@ fn reply_to(
 
 /// The headers that a call asks for, checked.
 fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
-    let when = send.when.map(|word| word.parse::<DeliveryClass>());
     Ok(MessageHeaders {
         kind: send.kind,
         priority: send.priority.unwrap_or(0),
-        when: when.transpose().map_err(|error| ToolError::new(format!("when: {error}")))?,
+        when: send.when.and_then(|word| word.parse().ok()),
         replaces: send.replaces.map(MessageId::new).transpose()?,
         task: send.task_id,
         correlation: send.request_id,
