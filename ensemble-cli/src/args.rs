@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
-use ensemble_core::message::fields::{read_count, strip_quotes, unwrap_value};
+use ensemble_core::message::fields::{strip_quotes, unwrap_value};
 use ensemble_core::message::{ConfigDuration, Name, PRIORITY_MAX, TraceParent};
-use ensemble_reports::contract::{Status, Verdict};
+use ensemble_reports::contract::{Status, Verdict, read_count};
 
 use crate::completion;
 

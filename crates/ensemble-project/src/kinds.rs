@@ -53,14 +53,8 @@ impl RequestsConfig {
     pub fn kinds(&self, file: &Path) -> Result<Kinds> {
         let mut kinds = Kinds::default();
         for (name, config) in &self.kinds {
-            let field = format!("requests.kinds.{name}");
-            let malformed = |detail: String| Error::Malformed {
-                path: file.to_owned(),
-                field: field.clone(),
-                detail,
-            };
             if let Some(fault) = kind_fault(name).or_else(|| config.fault(name)) {
-                return Err(malformed(fault));
+                return Err(Error::malformed(file, format!("requests.kinds.{name}"), fault));
             }
             let known = kinds.find(name).cloned();
             kinds =

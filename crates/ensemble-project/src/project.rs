@@ -168,7 +168,7 @@ impl ProjectConfig {
         if let Some((field, detail)) = config.lint.fault() {
             return Err(Error::malformed(path, field, detail));
         }
-        config.notify.iter().try_for_each(|rule| rule.check(path))?;
+        config.notify.iter().enumerate().try_for_each(|(at, rule)| rule.check(at, path))?;
         team::refuse_twins(&config.agents, path)?;
         for person in &config.people {
             ReservedName::refuse_mailbox(person)
@@ -176,9 +176,8 @@ impl ProjectConfig {
         }
         for (agent, settings) in &config.agents {
             settings.check_names(agent, &config.people, path)?;
-            let field = format!("agents.{agent}.server");
-            let path = path.to_owned();
-            settings.server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+            let field = || format!("agents.{agent}.server");
+            settings.server.check().map_err(|detail| Error::malformed(path, field(), detail))?;
         }
         Ok(config)
     }

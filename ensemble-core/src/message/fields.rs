@@ -153,31 +153,6 @@ pub fn flag_of(value: &Value) -> Option<bool> {
     read_flag(&scalar_text(value)?)
 }
 
-/// A count as people and models write it, such as `5.0`; `None` if the text is not a whole number.
-pub fn read_count(text: &str) -> Option<u64> {
-    let count = strip_quotes(text).parse::<f64>().ok()?;
-    (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
-}
-
-/// The same of a field's value.
-pub fn count_of(value: &Value) -> Option<u64> {
-    read_count(&scalar_text(value)?)
-}
-
-/// The items of a list that was written as one text: its lines, or the words of a line that has commas between words.
-pub fn listed_in(text: &str) -> Vec<&str> {
-    let mut items = Vec::new();
-    for line in text.lines().map(str::trim) {
-        let words = line.split(", ");
-        match words.clone().any(|word| word.contains(char::is_whitespace)) {
-            true => items.push(line),
-            false => items.extend(words),
-        }
-    }
-    items.retain(|item| !item.is_empty());
-    items
-}
-
 /// The first of these fields that has a text, a number or a truth value, perhaps alone in a list, as text.
 pub fn field_text(fields: &Value, names: &[&str]) -> Option<String> {
     let fields = fields.as_object()?;

@@ -47,10 +47,14 @@ impl BudgetConfig {
     }
 
     pub(super) fn check(&self, path: &Path) -> Result<()> {
-        let single = self.agents.values().chain(self.tasks.values());
-        for limit in [&self.agent, &self.task, &self.team].into_iter().chain(single) {
-            if limit.usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
-                return Err(Error::malformed(path, "budget", "`usd` is not an amount of money"));
+        let common = [("agent", &self.agent), ("task", &self.task), ("team", &self.team)];
+        let common = common.into_iter().map(|(place, limit)| (place.to_owned(), limit));
+        let agents = self.agents.iter().map(|(name, limit)| (format!("agents.{name}"), limit));
+        let tasks = self.tasks.iter().map(|(task, limit)| (format!("tasks.{task}"), limit));
+        for (place, limit) in common.chain(agents).chain(tasks) {
+            if let Some(usd) = limit.usd.filter(|usd| !usd.is_finite() || *usd < 0.0) {
+                let detail = format!("is {usd}, which is not an amount of money: write 0 or more");
+                return Err(Error::malformed(path, format!("budget.{place}.usd"), detail));
             }
         }
         Ok(())

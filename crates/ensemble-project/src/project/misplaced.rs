@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_the_wrong_section_is_named_with_its_place() {
+    fn an_error_names_the_key_and_the_place_of_one_in_the_wrong_section() {
         for (text, said) in [
             ("tests: make\n", "unknown field `tests` here: its place is `worktrees.tests`"),
             (
@@ -64,6 +64,9 @@ mod tests {
                 "`agents.NAME.shutdown.deadline` or `requests.kinds.NAME.deadline`",
             ),
             ("durabilty: power\n", "did you mean `durability`?"),
+            ("budget: {agents: {a: {usd: -5}}}\n", "budget.agents.a.usd: is -5, which is not"),
+            ("notify: [{tmux: true}, {}]\n", "notify[1]: a rule needs `command`"),
+            ("notify: [{tmux: true, repeat: 0}]\n", "notify[0].repeat: is 0: write how long"),
             ("readiness: {attempts: 0}\n", "readiness.attempts: is 0, and must be 1 to 99"),
         ] {
             let error = ProjectConfig::parse(text, "ensemble.yaml".as_ref()).unwrap_err();

@@ -64,13 +64,10 @@ impl Project {
         if transport.split(',').all(is_address) {
             return Ok(Some(transport));
         }
-        Err(Error::Malformed {
-            path: self.root().join(CONFIG_FILE),
-            field: "transport".to_owned(),
-            detail: format!(
-                "`{transport}` is neither `directory` nor like `nats://host:4222` or `tls://host`"
-            ),
-        })
+        let detail = format!(
+            "`{transport}` is neither `directory` nor like `nats://host:4222` or `tls://host`"
+        );
+        Err(Error::malformed(self.root().join(CONFIG_FILE), "transport", detail))
     }
 
     /// Whether the team may be on several hosts: its mailboxes are on servers.

@@ -82,13 +82,15 @@ pub struct QuietHours {
 }
 
 impl AlertRule {
-    pub(super) fn check(&self, path: &Path) -> Result<()> {
+    /// Refuses a rule that cannot work; `index` is its place in the list.
+    pub(super) fn check(&self, index: usize, path: &Path) -> Result<()> {
         if self.command.is_none() && self.terminal.is_none() && !self.tmux {
             let detail = "a rule needs `command`, `terminal` or `tmux`";
-            return Err(Error::malformed(path, "notify", detail));
+            return Err(Error::malformed(path, format!("notify[{index}]"), detail));
         }
         if self.repeat.is_some_and(|every| Duration::from(every).is_zero()) {
-            return Err(Error::malformed(path, "notify.repeat", "must be longer than 0"));
+            let field = format!("notify[{index}].repeat");
+            return Err(Error::malformed(path, field, "is 0: write how long to wait, such as 5m"));
         }
         Ok(())
     }

@@ -116,14 +116,13 @@ impl AgentConfig {
     /// Refuses names that mean something else.
     pub(super) fn check_names(&self, agent: &Name, people: &[Name], path: &Path) -> Result<()> {
         for (field, name) in [("", Some(agent)), (".mailbox", self.mailbox.as_ref())] {
-            if let Some(person) = name.filter(|name| people.contains(name)) {
-                let field = format!("agents.{agent}{field}");
-                let detail = format!("`{person}` is one of the `people` who run the team");
-                return Err(Error::malformed(path, field, detail));
-            }
-            if let Some(Err(reserved)) = name.map(ReservedName::refuse_agent) {
-                let field = format!("agents.{agent}{field}");
-                return Err(Error::malformed(path, field, reserved.to_string()));
+            let Some(name) = name else { continue };
+            let fault = match people.contains(name) {
+                true => Some(format!("`{name}` is one of the `people` who run the team")),
+                false => ReservedName::refuse_agent(name).err().map(|it| it.to_string()),
+            };
+            if let Some(detail) = fault {
+                return Err(Error::malformed(path, format!("agents.{agent}{field}"), detail));
             }
         }
         Ok(())

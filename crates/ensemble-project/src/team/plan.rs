@@ -82,10 +82,8 @@ impl AgentPlan {
     pub(super) fn check(&self) -> Result<()> {
         ReservedName::refuse_agent(&self.name)?;
         ReservedName::refuse_agent(&self.mailbox)?;
-        let place = PathBuf::from(CONFIG_FILE);
         let wrong = |field: &str, detail: String| {
-            let field = format!("agents.{}.{field}", self.name);
-            Err(Error::Malformed { path: place.clone(), field, detail })
+            Err(Error::malformed(CONFIG_FILE, format!("agents.{}.{field}", self.name), detail))
         };
         if !self.directory.is_dir() {
             return wrong("directory", format!("{} is not a directory", self.directory.display()));

@@ -41,6 +41,7 @@ pub use document::{
 pub use escalation::EscalationReport;
 pub use node::{DocumentNode, MappingField, NodeValue};
 pub use problem::{BrokenDocument, FieldProblem};
+pub use reader::{count_of, listed_in, read_count};
 pub use report::TaskReport;
 pub use review::{Review, ReviewFinding};
 pub use summary::{Summary, TaskResult};

@@ -1,7 +1,7 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
-use ensemble_core::message::fields::{is_absent, listed_in, plain_field, read_count, unwrap_value};
+use ensemble_core::message::fields::{is_absent, plain_field, strip_quotes, unwrap_value};
 use serde_json::{Map, Value as Json};
 
 use super::node::{DocumentNode, MappingField, NodeValue};
@@ -133,7 +133,7 @@ impl<'a> FieldReader<'a> {
     /// Takes a count; a list counts its items.
     pub(super) fn count(&mut self, names: &[&str]) -> Option<u64> {
         let field = self.take_field(names)?;
-        let count = count_of(&field.node);
+        let count = node_count(&field.node);
         if count.is_none() {
             self.wrong(field, "a whole number of 0 or more");
         }
@@ -252,8 +252,33 @@ fn only(node: &DocumentNode) -> &DocumentNode {
     }
 }
 
+/// A count as people and models write it, such as `5.0`; `None` if the text is not a whole number.
+pub fn read_count(text: &str) -> Option<u64> {
+    let count = strip_quotes(text).parse::<f64>().ok()?;
+    (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
+}
+
+/// The same of a JSON value.
+pub fn count_of(value: &Json) -> Option<u64> {
+    value.as_str().map_or_else(|| read_count(&value.to_string()), read_count)
+}
+
+/// The items of a list that was written as one text: its lines, or the words of a line that has commas between words.
+pub fn listed_in(text: &str) -> Vec<&str> {
+    let mut items = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let words = line.split(", ");
+        match words.clone().any(|word| word.contains(char::is_whitespace)) {
+            true => items.push(line),
+            false => items.extend(words),
+        }
+    }
+    items.retain(|item| !item.is_empty());
+    items
+}
+
 /// A count; a list counts its items.
-pub(super) fn count_of(node: &DocumentNode) -> Option<u64> {
+pub(super) fn node_count(node: &DocumentNode) -> Option<u64> {
     match &node.value {
         NodeValue::List(items) => Some(items.len() as u64),
         _ => read_count(&scalar(node)?),

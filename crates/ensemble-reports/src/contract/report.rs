@@ -4,11 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::document::{Contract, ContractKind, stem};
-use super::reader::FieldReader;
+use super::reader::{FieldReader, read_count};
 use super::words::Status;
-use ensemble_core::message::fields::{
-    EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text, read_count,
-};
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text};
 
 /// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::document::{Contract, ContractKind};
 use super::node::{DocumentNode, NodeValue};
-use super::reader::{FieldReader, count_of, line_of};
+use super::reader::{FieldReader, line_of, node_count};
 use super::words::SummaryStatus;
 use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 
@@ -188,7 +188,7 @@ fn number_in(node: &DocumentNode, wanted: &str) -> Option<u64> {
         .fields()?
         .iter()
         .find(|field| ensemble_core::message::fields::plain_field(&field.name) == wanted)?;
-    count_of(&field.node)
+    node_count(&field.node)
 }
 
 fn text_of(node: Option<&DocumentNode>) -> Option<String> {

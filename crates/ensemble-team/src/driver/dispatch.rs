@@ -37,13 +37,15 @@ use ensemble_core::driver::{LadderFile, TASK_TYPE};
 use ensemble_core::durable::{self, Dir, FileLock, FileStat};
 use ensemble_core::env::{Clock, boot_id};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::fields::{agent_of_text, count_of, field_text, plain_field};
+use ensemble_core::message::fields::{agent_of_text, field_text, plain_field};
 use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result};
-use ensemble_reports::contract::{self, Instruction, TaskReport, WORKERS_MAX, WorkerTask};
+use ensemble_reports::contract::{
+    self, Instruction, TaskReport, WORKERS_MAX, WorkerTask, count_of,
+};
 
 mod each;
 mod mailed;

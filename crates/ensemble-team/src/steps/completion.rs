@@ -6,11 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::StepKey;
 use crate::proto::step::{StepRefusal, StepReport};
-use ensemble_core::message::fields::{
-    count_of, is_absent, listed_in, unwrap_value, with_known_names,
-};
+use ensemble_core::message::fields::{is_absent, unwrap_value, with_known_names};
 use ensemble_core::message::{Digest, Name, nearest};
-use ensemble_reports::contract;
+use ensemble_reports::contract::{self, count_of, listed_in};
 
 /// The tool's name.
 pub const COMPLETION_TOOL: &str = "submit_step_completion";

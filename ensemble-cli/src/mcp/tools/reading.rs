@@ -16,12 +16,10 @@
 //! | a word in another case; `failure` or another word for the end of a task | the one of the schema |
 
 use ensemble_app::mail::elsewhere::Address;
-use ensemble_core::message::fields::{
-    count_of, flag_of, is_absent, listed_in, with_known_names,
-};
+use ensemble_core::message::fields::{flag_of, is_absent, with_known_names};
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{DeliveryClass, Name, TraceParent, nearest};
-use ensemble_reports::contract::Status;
+use ensemble_reports::contract::{Status, count_of, listed_in};
 use serde_json::{Map, Value};
 
 use super::ToolError;
@@ -231,12 +229,12 @@ fn converted(kind: &str, value: Value) -> Result<Value, Value> {
     let other = match (&value, kind) {
         (value, _) if is_fit(value) => None,
         (Value::Number(number), "string") => Some(Value::String(number.to_string())),
-        (value, "integer") => count_of(value).map(Value::from),
-        (value, "boolean") => flag_of(value).map(Value::from),
         (Value::Array(items), _) => match &items[..] {
             [only] => converted(kind, only.clone()).ok(),
             _ => None,
         },
+        (value, "integer") => count_of(value).map(Value::from),
+        (value, "boolean") => flag_of(value).map(Value::from),
         (Value::String(text), "array") => {
             let list = serde_json::from_str(text).ok().filter(Value::is_array);
             list.or_else(|| Some(listed_in(text).into()))
