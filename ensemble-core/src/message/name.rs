@@ -230,7 +230,7 @@ mod tests {
                 format!(" '{name}'\r\n"),
                 format!("“{name}”"),
             ] {
-                assert_eq!(written.parse(), Name::new(name), "{written:?}");
+                assert_eq!(written.parse::<Name>(), Name::new(name), "{written:?}");
                 assert!(Name::new(written).is_err());
             }
         }
