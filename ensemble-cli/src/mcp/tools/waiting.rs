@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::mail::{self, ReleaseParams};
+use super::mail;
 use super::{ToolAnswer, arguments, read_arguments, schema_of};
 use crate::mcp::ToolContext;
 
@@ -88,10 +88,9 @@ pub(in crate::mcp) async fn wait_with_progress(
         && let Ok(Value::Object(result)) = &answer
         && let Some(message) = result.get("message")
     {
-        let release: ReleaseParams =
-            arguments(json!({ "id": message["id"], "epoch": message["epoch"] }))
-                .map_err(|trouble| ErrorData::internal_error(trouble.to_string(), None))?;
-        let _ = tokio::task::spawn_blocking(move || mail::release(&desk, release)).await;
+        let release = json!({ "id": message["id"], "epoch": message["epoch"] });
+        let give_back = move || arguments(release).and_then(|it| mail::release(&desk, it));
+        let _ = tokio::task::spawn_blocking(give_back).await;
     }
     Ok(answer)
 }
