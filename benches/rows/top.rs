@@ -13,6 +13,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_team::roster::Member;
+use ensemble_tmux::session::Activity;
 
 use crate::support::peak::Usage;
 use crate::support::process::{PATIENCE, watcher};
@@ -112,6 +113,8 @@ impl Team {
         self.project.sessions().change(agent, |session| {
             "claude".clone_into(&mut session.provider);
             session.records = vec![transcript];
+            // Mail that waits for an idle agent would need a person after a minute, and take its row from the table.
+            session.activity = Activity::Working;
         })?;
         let tasks = if *agent == name(0)? { 3 } else { 1 };
         for task in 0..tasks {
