@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-RECORDED = pathlib.Path(__file__).parents[2] / "crates/ensemble-tmux/src/provider/recorded/claude-80.txt"
+RECORDED = pathlib.Path(__file__).parents[3] / "crates/ensemble-tmux/src/provider/recorded/claude-80.txt"
 ROUNDS = 30
 PATIENCE_SECONDS = 60
 # Shows the screens whose names it reads, with the cursor at the mark.
