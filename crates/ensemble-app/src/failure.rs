@@ -4,12 +4,11 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use ensemble_core::message::{Name, NameError, TimestampError};
+use ensemble_core::message::{Name, NameError, TimestampError, shell_word};
 use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{GatedTask, PlanGate, UndecidedRequest};
 use ensemble_core::{AreaError, Error};
 use ensemble_project::overview::server_remedy;
-use ensemble_project::team::shell_word;
 use ensemble_project::troubles::budget_help;
 use ensemble_project::{CONFIG_FILE, USER_CONFIG};
 use ensemble_team::admission::NotAdmitted;

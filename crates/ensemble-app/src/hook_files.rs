@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ensemble_core::durable::read_chosen_file;
-use ensemble_project::team::shell_word;
+use ensemble_core::message::shell_word;
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 

@@ -9,10 +9,9 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::dropbox::{DropBox, STATE_DIRECTORY};
 use ensemble_core::durable::{self, Durability, FileLock};
-use ensemble_core::message::{Name, OPERATOR};
+use ensemble_core::message::{Name, OPERATOR, shell_word};
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::registry::note_project;
-use ensemble_project::team::shell_word;
 use ensemble_project::{CONFIG_FILE, Project, QUEUE_VARIABLE};
 
 use crate::App;

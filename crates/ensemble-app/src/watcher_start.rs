@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use ensemble_core::driver::nap;
 use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::NullRecorder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, shell_quoted};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_project::Project;
 use ensemble_project::overview::{WatcherView, has_old_config};
-use ensemble_project::team::{AGENT_VARIABLES, ProjectTeam, shell_quoted, socket_of};
+use ensemble_project::team::{AGENT_VARIABLES, ProjectTeam, socket_of};
 
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ensemble_core::driver::{LadderFile, LadderState};
-use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::message::{Envelope, Name, Timestamp, shell_word};
 use ensemble_core::requests::{AskedRequest, UnplannedTask};
 use ensemble_team::budget::ParkedScope;
 use ensemble_team::roster::State;
@@ -39,7 +39,6 @@ use serde::Serialize;
 
 pub use crate::need_kind::NeedKind as Kind;
 use crate::short_ids::ShortIds;
-use crate::team::shell_word;
 use crate::troubles::{BoardTrouble, budget_help};
 
 mod facts;

@@ -17,7 +17,7 @@ use std::path::Path;
 use ensemble_core::Result;
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::{Name, Timestamp, shell_word};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::{
     ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, REPORT, State,
@@ -30,7 +30,6 @@ use serde_json::json;
 
 use crate::alarm_list::list_raised;
 use crate::project::Project;
-use crate::team::shell_word;
 use crate::workload::TaskBooks;
 
 const ROOM_BYTES_MIN: u64 = 64 * 1024;

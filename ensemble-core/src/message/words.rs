@@ -55,7 +55,8 @@ impl Envelope {
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{Envelope, Name};
+    use super::*;
+    use crate::message::Name;
 
     #[test]
     fn a_body_is_shown_by_its_first_words_in_one_line() {
@@ -65,5 +66,20 @@ mod tests {
         assert_eq!(words("42 lines", 8), "42 lines");
         assert_eq!(words("a\u{1b}[31m b\u{202e}c", 40), "a[31m bc");
         assert_eq!(words(" \n", 40), "");
+    }
+
+    #[test]
+    fn a_path_is_quoted_only_where_a_shell_would_read_it() {
+        assert_eq!(shell_word("/opt/a-b/claude"), "/opt/a-b/claude");
+        assert_eq!(shell_word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_quoted_path_stays_one_word() {
+        let word = shell_quoted(Path::new("/tmp/it's \"a\" $(path)"));
+        let echo =
+            std::process::Command::new("sh").args(["-c", &format!("printf %s {word}")]).output();
+        assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), "/tmp/it's \"a\" $(path)");
     }
 }

@@ -17,10 +17,9 @@ use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::message::{Envelope, MessageId, Name, shell_word};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::State;
-use ensemble_project::team::shell_word;
 use ensemble_team::driver::{STEP_TYPE, TaskEnds};
 
 use crate::App;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, shell_quoted};
 use ensemble_core::spool::Spool;
-use ensemble_project::team::{AgentPlan, ProjectTeam, session_of, shell_quoted};
+use ensemble_project::team::{AgentPlan, ProjectTeam, session_of};
 use ensemble_project::{AgentConfig, Project};
 use ensemble_team::roster::{Member, MemberOrigin, MemberState};
 use ensemble_tmux::tmux::{PaneSigns, TmuxServer};

@@ -7,13 +7,12 @@ use std::fs::{self, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use ensemble_core::message::{Name, is_temporary_file};
+use ensemble_core::message::{Name, is_temporary_file, shell_word};
 use rustix::process::{Resource, getrlimit};
 
 use super::parts::{mailboxes_dir, requests_dir};
 use crate::attention::{UnreadCause, UnreadablePart};
 use crate::project::Project;
-use crate::team::shell_word;
 
 const STATE_DIRECTORIES: &str = "logs panes roster sessions leases locks ladders \
     launch hooks batches reviews ends supervise canary ready";

@@ -3,11 +3,11 @@
 use std::io::ErrorKind;
 
 use ensemble_core::Error;
+use ensemble_core::message::shell_word;
 use ensemble_team::steps::StepError;
 
 use super::server_remedy;
 use crate::attention::{UnreadCause, UnreadablePart};
-use crate::team::shell_word;
 
 impl UnreadablePart {
     /// A part, and why it cannot be read.

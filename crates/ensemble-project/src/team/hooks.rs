@@ -19,10 +19,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::durable::{self, Durability};
+use ensemble_core::message::shell_word;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, Profile, file_text, filled};
 
-use super::{AgentPlan, ProjectTeam, shell_word};
+use super::{AgentPlan, ProjectTeam};
 use crate::project::Project;
 
 const LAUNCH_DIRECTORY: &str = "launch";
@@ -258,12 +259,5 @@ mod tests {
             let end = program_end(command, &profile);
             assert_eq!(end.map(|end| &command[..end]), before, "{command}");
         }
-    }
-
-    #[test]
-    fn a_path_is_quoted_only_where_a_shell_would_read_it() {
-        assert_eq!(shell_word("/opt/a-b/claude"), "/opt/a-b/claude");
-        assert_eq!(shell_word("/opt/a b/it's"), r"'/opt/a b/it'\''s'");
-        assert_eq!(shell_word(""), "''");
     }
 }

@@ -15,14 +15,14 @@ use ensemble_core::Result;
 use ensemble_core::agent::{AgentDiagnosis, AgentPane, ProgramSettings, TypedLine, TypingStep};
 use ensemble_core::env::Pane;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, shell_quoted};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::spool::Spool;
 use ensemble_team::roster::{Member, MemberOrigin, RosterError};
 use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::TmuxServer;
 
-use super::{AgentPlan, HowBrought, ProjectTeam, shell_quoted};
+use super::{AgentPlan, HowBrought, ProjectTeam};
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;
 

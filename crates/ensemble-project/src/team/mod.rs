@@ -42,7 +42,6 @@ use ensemble_tmux::tmux::{PaneSigns, SessionOrder, TeamSession, TmuxError, TmuxS
 
 use crate::project::{Project, QUEUE_VARIABLE};
 
-pub use ensemble_core::message::{shell_quoted, shell_word};
 pub use hooks::{GivenWays, HookedCommand, given_ways, hooked_words};
 pub use launch::{HowBrought, LaunchedAgent};
 pub use member_pane::{MemberPane, PaneOpener};

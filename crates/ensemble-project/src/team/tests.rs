@@ -35,10 +35,3 @@ fn a_socket_with_a_too_long_path_moves_to_a_private_directory() {
     let said = project(&home.path().join("q"), "team: {socket: other.sock}\n");
     assert_eq!(socket_of(&said).unwrap(), home.path().join("q/other.sock"));
 }
-
-#[test]
-fn a_quoted_path_stays_one_word() {
-    let word = shell_quoted(Path::new("/tmp/it's \"a\" $(path)"));
-    let echo = std::process::Command::new("sh").args(["-c", &format!("printf %s {word}")]).output();
-    assert_eq!(String::from_utf8(echo.unwrap().stdout).unwrap(), "/tmp/it's \"a\" $(path)");
-}

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ensemble_core::message::shell_word;
 use ensemble_project::Project;
 use ensemble_project::overview::WatcherView;
-use ensemble_project::team::shell_word;
 use ensemble_team::worktree::without_git;
 
 use super::DoctorCheck;

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use ensemble_app::failure::Failure;
 use ensemble_app::transport::uses_servers;
 use ensemble_core::durable::{Dir, Durability, FileLock};
+use ensemble_core::message::shell_word;
 use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_project::Project;
 use ensemble_project::attention::WatcherState;
-use ensemble_project::team::shell_word;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::DoctorCheck;

@@ -4,7 +4,7 @@ use ensemble_app::agent_panes::count_unowned_agents;
 use ensemble_app::agent_program::installed_programs;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
-use ensemble_project::team::shell_word;
+use ensemble_core::message::shell_word;
 use ensemble_project::{Project, QUEUE_VARIABLE};
 
 use crate::context::Context;
