@@ -169,6 +169,12 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Sends a signal to a process; `false` if it has ended.
+pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+}
+
 /// Numbers that look random and are the same in every run.
 pub(crate) struct Dice(pub u64);
 

@@ -12,6 +12,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::support::setting;
+
 /// The most lines of a client's file, without blank ones, comments and documentation.
 const LINES_MAX: usize = 280;
 /// The widest line: a client does not become short by long lines.
@@ -21,11 +23,6 @@ const MESSAGES: u64 = 200;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// A number from the environment.
-fn setting(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// Runs the kit, with the vectors whose names contain `case`. A short load of five processes is enough for each

@@ -19,12 +19,13 @@ use serde_json::Value;
 
 use crate::claims::one_holder_at_a_time;
 use crate::git::git;
-use crate::hosts::crew::{is_hopeless, tasks};
+use crate::hosts::crew::tasks;
 use crate::hosts::departures::{self, Departures, LEAVERS, POOL};
 use crate::hosts::dispatch::{self, Batches, DISPATCH, WORKERS};
 use crate::hosts::host::{Host, MAILBOXES};
 use crate::hosts::journal::Fact;
 use crate::hosts::steps::{self, ORCHESTRATOR, Steps};
+use crate::supervisors::is_hopeless;
 
 /// More than any mailbox has.
 const ALL: u64 = 1_000_000;

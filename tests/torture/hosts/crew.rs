@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::hosts::host::{BUSY, Host, signal};
+use crate::children::signal;
+use crate::hosts::host::{BUSY, Host};
+use crate::supervisors::is_hopeless;
 
 /// Between two looks of a person at what the circuit breaker has found.
 const LOOK_AT_CHECKPOINT: Duration = Duration::from_secs(2);
@@ -36,12 +38,6 @@ pub struct Crew<'a> {
     started: u64,
     /// When the person last checked for a checkpoint.
     looked_at: Instant,
-}
-
-/// Tasks that no agent can do, as in agent.sh.
-pub fn is_hopeless(task: &str) -> bool {
-    let number: u64 = task.trim_start_matches('t').parse().unwrap();
-    number % 13 == 12 || number % 17 == 15
 }
 
 /// Whether the process with this number is still the agent of that time: numbers are used again.

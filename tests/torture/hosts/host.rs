@@ -10,9 +10,10 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_project::Project;
 use ensemble_team::roster::{Member, Roster};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::children::signal;
 use crate::git::{ISOLATED, git};
 use crate::hosts::departures::{self, POOL};
 use crate::hosts::dispatch;
@@ -248,9 +249,4 @@ fn outputs(child: &mut Child) -> (String, String) {
     let mut text = String::new();
     let _ = child.stdout.take().unwrap().read_to_string(&mut text);
     (text, complaint.join().unwrap_or_default())
-}
-
-pub fn signal(pid: u32, signal: Signal) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }

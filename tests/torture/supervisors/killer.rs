@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::children::Dice;
+use crate::children::{Dice, signal};
 use crate::supervisors::LEASE_SECONDS;
 use crate::supervisors::judge::journal;
-use crate::supervisors::team::{Team, command_of, signal};
+use crate::supervisors::team::{Team, command_of};
 
 /// How long a stopped agent continues before its supervisor does.
 const HEAD_START: Duration = Duration::from_secs(1);

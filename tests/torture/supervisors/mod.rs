@@ -21,6 +21,7 @@ mod team;
 
 use std::time::{Duration, Instant};
 
+use crate::support::setting;
 use bed::{Bed, git};
 use ensemble_team::board::{NewTask, State, TaskStatus};
 use killer::Killer;
@@ -36,13 +37,8 @@ const BOARD_INTERVAL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 const SEED: u64 = 0x5eed;
 
-fn setting(variable: &str, default: u64) -> u64 {
-    let text = std::env::var(variable).ok();
-    text.map_or(default, |text| text.parse().expect("a number"))
-}
-
 /// Tasks that no agent can do: the agent says so, or crashes. As in agent.sh.
-fn is_hopeless(task: &str) -> bool {
+pub(crate) fn is_hopeless(task: &str) -> bool {
     let number: u64 = task.trim_start_matches('t').parse().unwrap();
     number % 13 == 12 || number % 17 == 15
 }

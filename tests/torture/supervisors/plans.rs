@@ -13,8 +13,9 @@ use ensemble_team::board::{Board, BoardOptions, BoardTask, State, TaskStatus};
 use rustix::process::Signal;
 
 use super::{LOOK_INTERVAL, PATIENCE};
+use crate::children::signal;
 use crate::supervisors::bed::{ISOLATED, git};
-use crate::supervisors::team::{running, signal};
+use crate::supervisors::team::running;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 const AGENT: &str = include_str!("planner_agent.sh");

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::children::signal;
 use crate::supervisors::bed::{Bed, ISOLATED};
 use crate::wall_clock::WallClock;
 
@@ -157,10 +158,6 @@ fn last(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
-}
-
-pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
-    Pid::from_raw(pid as i32).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 /// Processes whose command line names the project.

@@ -17,6 +17,7 @@ use super::checker::{Facts, Message};
 use super::processes;
 use super::stage::Stage;
 use super::work::{Kind, Works, board_state, step_states};
+use crate::children::signal;
 use crate::git::git;
 use crate::support::{files, options};
 
@@ -65,7 +66,7 @@ fn what_is_left(stage: &Stage) -> Vec<String> {
     let mut left: Vec<String> =
         running.iter().map(|(pid, line)| format!("process {pid} is left: {line}")).collect();
     for (pid, _) in running {
-        processes::signal(pid, rustix::process::Signal::KILL);
+        signal(pid, rustix::process::Signal::KILL);
     }
     if stage.home.join(".ensemble/tmux.sock").exists() {
         left.push("the socket of the team's tmux server is left".to_owned());

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::client;
-use super::processes::{is_alive, is_of, of_group, of_session, signal, signal_all};
+use super::processes::{is_alive, is_of, of_group, of_session, signal_all};
 use super::stage::{LEASE_SECONDS, Stage, now};
+use crate::children::signal;
 use crate::support::{Random, role_command};
 
 /// How long a process stays dead at most, in milliseconds.

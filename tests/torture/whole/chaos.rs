@@ -8,8 +8,9 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::process::Signal;
 
 use super::cast::{BUSY, Cast, Kind, LEAVERS};
-use super::processes::{is_of, signal, signal_all};
+use super::processes::{is_of, signal_all};
 use super::stage::{LEASE_SECONDS, Stage, now};
+use crate::children::signal;
 use crate::support::{PATIENCE, Random, eventually_true};
 
 /// Between two disturbances at most, in milliseconds.

@@ -1,6 +1,8 @@
 //! Processes of the machine, by what they have in common.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::children::signal;
 
 /// Numbers of the processes for which it is so.
 fn all(is_so: impl Fn(u32) -> bool) -> Vec<u32> {
@@ -54,9 +56,4 @@ pub fn signal_all(pids: &[u32], what: Signal) {
     for pid in pids {
         signal(*pid, what);
     }
-}
-
-pub fn signal(pid: u32, signal: Signal) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
