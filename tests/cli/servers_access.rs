@@ -2,14 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use crate::bed::Bed;
-use crate::nats_server::{Server, free_port};
+use crate::nats_server::{Server, free_port, openssl};
 
 /// Everything that an account may have without a limit.
 const LIMITS: [&str; 11] = [
@@ -200,10 +199,4 @@ fn a_server_that_asks_for_certificates_gets_the_hosts() {
         assert!(nats == root || shown.contains("`nats.root_certificates`"), "{shown}");
         assert!(bed.run("doctor").stdout.starts_with("fail  servers "));
     }
-}
-
-#[track_caller]
-fn openssl(home: &Path, line: &str) {
-    let output = Command::new("openssl").current_dir(home).args(line.split(' ')).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

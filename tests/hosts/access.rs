@@ -1,12 +1,11 @@
 //! Access to servers: passwords, TLS, and the texts of their errors.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::conformance::bed::{MAILBOX, message, name};
-use crate::nats_support::{PATIENCE, Server, free_port};
+use crate::nats_support::{PATIENCE, Server, free_port, openssl};
 use crate::queue::AheadClock;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
@@ -366,10 +365,4 @@ fn a_sender_beyond_its_quota_holds_up_no_other() {
     other_way.publish(&other).unwrap();
     let carried = carry(&all);
     assert_eq!((carried.carried, carried.stuck.is_some()), (2, true));
-}
-
-#[track_caller]
-fn openssl(home: &Path, line: &str) {
-    let output = Command::new("openssl").current_dir(home).args(line.split(' ')).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

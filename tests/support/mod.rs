@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
+use ensemble_core::sim::SimRng;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use tempfile::TempDir;
 
@@ -60,9 +61,9 @@ pub fn pause() {
     std::thread::sleep(LOOK_INTERVAL);
 }
 
-/// All random choices of a test come from one seed (SplitMix64), which it prints.
+/// All random choices of a test come from one seed, which it prints.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SimRng);
 
 impl Random {
     /// The seed of `TORTURE_SEED`, or a fresh one; printed, so that a run can be repeated.
@@ -71,24 +72,20 @@ impl Random {
             ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |t| u64::from(t.subsec_micros()));
         let seed = setting("TORTURE_SEED", fresh);
         println!("{test}: TORTURE_SEED={seed}");
-        Self(seed)
+        Self::from_seed(seed)
     }
     pub const fn from_seed(seed: u64) -> Self {
-        Self(seed)
+        Self(SimRng::new(seed))
     }
     pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
     /// From 0 up to, not including, `end`.
     pub const fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
     pub const fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
+        self.0.percent(chance)
     }
 }
 

@@ -1,24 +1,12 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/team/board/prompts`.
 //! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files again.
 
-use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::message::Timestamp;
+use ensemble_core::sim::SimClock;
 use ensemble_team::board::BoardError;
 use ensemble_team::board::prompt::{BoardRole, CODER, DocumentMatch, PromptBuilder};
 use ensemble_team::board::{ActiveControl, ControlFile, NewDiscovery, NewHandoff, wake};
 
 use super::*;
-
-struct Noon;
-
-impl Clock for Noon {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::ZERO
-    }
-    fn wall(&self) -> Timestamp {
-        "2026-01-17T12:00:00Z".parse().unwrap()
-    }
-}
 
 const ROLES: &str = "# Roles\n\n## Planner\nplans\n\n## Coder\nwrites\n\n## Code Reviewer\nreads\n";
 
@@ -34,7 +22,8 @@ fn bed() -> Bed {
     std::fs::write(specs.join("architecture/roles.md"), ROLES).unwrap();
     std::fs::write(specs.join("protocols/task-lifecycle.md"), "# Tasks\n").unwrap();
     let (options, memory) = options();
-    let board = Board::create(home.path(), options.with_clock(Arc::new(Noon))).unwrap();
+    let noon = SimClock::new("2026-01-17T12:00:00Z".parse().unwrap());
+    let board = Board::create(home.path(), options.with_clock(Arc::new(noon))).unwrap();
     let bed = Bed { home, board, memory };
     let goal = "goal: {id: goal-1, description: Retry all calls, spec_ref: specs/vision.md, status: IN_PROGRESS}\n\
          human_notes: [{message: Prefer the decorator, for: [coder]}, {message: Ask ann, for: ann}]\n\

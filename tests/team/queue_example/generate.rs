@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Delivery, Monotonic};
+use ensemble_core::env::Delivery;
 use ensemble_core::message::{Envelope, MessageId, Timestamp};
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::sim::SimClock;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_reports::contract::{
     self, EscalationReport, Review, ReviewFinding, Status, Summary, SummaryStatus, TaskReport,
@@ -22,23 +23,12 @@ use crate::queue::name;
 /// 2026-01-15, 09:00 UTC.
 const MORNING: i64 = 1_768_467_600_000;
 
-/// A clock that pauses.
-struct Noon;
-
-impl Clock for Noon {
-    fn monotonic(&self) -> Monotonic {
-        Monotonic::ZERO
-    }
-    fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(MORNING).plus(Duration::from_secs(3 * 60 * 60))
-    }
-}
-
 /// How the example is opened: as if it were noon of its day.
 pub(crate) fn options() -> SpoolOptions {
     let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Process;
-    options.clock = Arc::new(Noon);
+    let morning = Timestamp::from_unix_millis(MORNING);
+    options.clock = Arc::new(SimClock::new(morning.plus(Duration::from_secs(3 * 60 * 60))));
     options
 }
 
