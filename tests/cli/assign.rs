@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, keys, objects, program, ran};
+use crate::bed::{Bed, Ran, Running, keys, objects, program, ran};
 use crate::tmux_support::{TestServer, bash_command, eventually};
 
 /// Waits until the watcher of a project has reported; its first beat alone says only that it starts.
@@ -204,15 +204,14 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait: 1", "wait: 120");
     let team = Team::new(&config, "touch", NEVER);
-    let mut watcher = team.bed.start("watch", Stdio::null());
+    let watcher = Running(team.bed.start("watch", Stdio::null()));
     until_it_watches(&team.bed);
     let ran = team.assign();
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("w1 has not taken t1"), "{ran:?}");
     assert!(ran.stderr.contains("queue/reports/escalation-t1.yaml"), "{ran:?}");
     eventually("it is routed", || team.records("file.routed").len() == 1);
-    watcher.kill().unwrap();
-    watcher.wait().unwrap();
+    drop(watcher);
     let told = team.bed.object("recv --as conductor");
     assert_eq!(told["type"], "report.escalation");
     assert_eq!(told["task_id"], "t1");
@@ -365,7 +364,7 @@ fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
     let config = "durability: process\ndispatch_patience: 5\n";
     bed.write_file("ensemble.yaml", config);
-    let mut watcher = bed.start("watch", Stdio::null());
+    let _watcher = Running(bed.start("watch", Stdio::null()));
     until_it_watches(&bed);
     bed.ok("send --to w1 --type task --task t1 -m work");
     let role = |number: usize| {
@@ -378,6 +377,4 @@ fn roles_wait_for_what_was_sent_directly_and_say_so() {
     eventually("dispatch was not told", || ended() == 1 && role(0)["patience_ended"] == true);
     bed.ok("send --to dispatch --type report.completed --task t1 -m done");
     eventually("it was told", || role(0)["patience_ended"] == false);
-    watcher.kill().unwrap();
-    watcher.wait().unwrap();
 }

@@ -407,9 +407,7 @@ fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
 #[test]
 fn a_watcher_whose_project_was_moved_ends_and_leaves_the_new_place_to_another() {
     let bed = bed();
-    let mut watcher = Running(bed.start("admin watch", Stdio::null()));
-    let lock = bed.project().join(".ensemble/watch.lock");
-    eventually("the watcher watches", || FileLock::holder(&lock) == Some(watcher.0.id()));
+    let mut watcher = watch(&bed);
     let moved = bed.project().with_file_name("moved");
     fs::rename(bed.project(), &moved).unwrap();
     eventually("it ends", || watcher.0.try_wait().unwrap().is_some());

@@ -1,12 +1,12 @@
 //! The ladder of a task, whichever door it came through and whichever process is killed in the meantime.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::assign::{HASTY, NEVER, Team};
-use crate::bed::ran;
+use crate::bed::{Bed, Running, ran, watch};
 use crate::tmux_support::eventually;
 
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
@@ -18,43 +18,29 @@ impl Team {
         Self::new(LADDER, "touch", NEVER)
     }
 
-    fn watch(&self) -> Child {
-        let watcher = self.bed.start("watch", Stdio::null());
-        let lock = self.bed.project().join(".ensemble/watch.lock");
-        eventually("the watcher watches", || {
-            ensemble_core::durable::FileLock::holder(&lock) == Some(watcher.id())
-        });
-        watcher
-    }
-
-    fn ladder(&self, task: &str) -> Option<Value> {
-        let all = self.bed.json("status").pop()?["ladders"].as_array()?.clone();
-        all.into_iter().find(|ladder| ladder["task"] == task)
-    }
-
     fn has_climbed(&self, task: &str) -> bool {
-        self.ladder(task).is_some_and(|ladder| ladder["phase"].as_u64() > Some(0))
-    }
-
-    /// Receives all messages of the conductor.
-    fn told(&self) -> Vec<Value> {
-        let mut told = Vec::new();
-        while let Some(message) = self.bed.run("recv --as conductor --json").stdout.lines().next() {
-            told.push(serde_json::from_str(message).unwrap());
-        }
-        told
+        ladder(&self.bed, task).is_some_and(|ladder| ladder["phase"].as_u64() > Some(0))
     }
 }
 
-fn end(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+pub(crate) fn ladder(bed: &Bed, task: &str) -> Option<Value> {
+    let all = bed.json("status").pop()?["ladders"].as_array()?.clone();
+    all.into_iter().find(|ladder| ladder["task"] == task)
+}
+
+/// Receives all messages of the conductor.
+pub(crate) fn told(bed: &Bed) -> Vec<Value> {
+    let mut told = Vec::new();
+    while let Some(message) = bed.run("recv --as conductor --json").stdout.lines().next() {
+        told.push(serde_json::from_str(message).unwrap());
+    }
+    told
 }
 
 #[test]
 fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
     let team = Team::mute();
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     team.bed.write_file("task.yaml", "task_id: w1\nworker_id: w1\ninstruction: x\n...\n");
     fs::rename(
         team.bed.project().join("task.yaml"),
@@ -65,9 +51,9 @@ fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
     eventually("both are escalated", || team.records("escalation").len() == 2);
     eventually("both are routed", || team.records("file.routed").len() == 3);
     let lines = team.nudges();
-    end(watcher);
+    drop(watcher);
     let mut tasks: Vec<String> =
-        team.told().iter().map(|m| m["task_id"].as_str().unwrap().to_owned()).collect();
+        told(&team.bed).iter().map(|m| m["task_id"].as_str().unwrap().to_owned()).collect();
     tasks.sort();
     assert_eq!(tasks, ["sent", "w1"], "the file names its worker as the task");
     // The delivery and three phases, at most one line more for the one that came second.
@@ -78,28 +64,28 @@ fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
 #[test]
 fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
     let team = Team::mute();
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     team.bed.ok("send --to w1 --type task --task t1 -m count");
     eventually("a phase has begun", || team.has_climbed("t1"));
-    end(watcher);
-    let before = team.ladder("t1").unwrap();
+    drop(watcher);
+    let before = ladder(&team.bed, "t1").unwrap();
     let why = team.bed.object("why t1");
     let now = why["now"].as_array().unwrap();
     assert!(
         now.iter().any(|row| row["what"] == "ladder" && row["phase"] == before["phase"]),
         "{why}"
     );
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
-    end(watcher);
+    drop(watcher);
     // After another restart nothing is reported again.
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     eventually("the file is known", || {
-        team.ladder("t1").is_some_and(|l| l["state"] == "escalated")
+        ladder(&team.bed, "t1").is_some_and(|l| l["state"] == "escalated")
     });
-    end(watcher);
-    assert_eq!(team.told().len(), 1);
+    drop(watcher);
+    assert_eq!(told(&team.bed).len(), 1);
     assert_eq!(team.records("escalation").len(), 1);
     let phases: Vec<Value> =
         team.records("ladder.phase").iter().map(|record| record["data"]["phase"].clone()).collect();
@@ -109,11 +95,11 @@ fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
 #[test]
 fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let team = Team::new(&format!("readiness: {{wait: 120}}\n{LADDER}"), "touch", NEVER);
-    let assigning = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
+    let assigning = Running(team.bed.start("assign w1 -f task.md --task t1", Stdio::null()));
     eventually("a phase has begun", || team.has_climbed("t1"));
-    end(assigning);
+    drop(assigning);
     assert_eq!(team.bed.json("log escalations")[0]["source"], "ladder");
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
     // Assigned again: the attempt that was given up has ended.
@@ -122,19 +108,19 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let done = ran(again.wait_with_output().unwrap());
     assert_eq!(done.code, 1, "{done:?}");
     eventually("it is routed, too", || team.records("file.routed").len() == 2);
-    end(watcher);
-    assert_eq!(team.told().len(), 2);
+    drop(watcher);
+    assert_eq!(told(&team.bed).len(), 2);
 }
 
 #[test]
 fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
     let config = format!("readiness: {{wait: 120}}\n{LADDER}");
     let team = Team::new(&config.replace("phase: 2", "phase: 6"), "touch", "2");
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     let done = team.assign();
     // The ladder is the watcher's; the command sees the ack by itself.
     eventually("the watcher has seen the ack", || team.records("task_start").len() == 1);
-    end(watcher);
+    drop(watcher);
     assert_eq!(done.code, 0, "{done:?}");
     let object = crate::assign::object(&done);
     assert_eq!((&object["state"], &object["phase"]), (&"acked".into(), &1.into()));
@@ -146,9 +132,9 @@ fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
 fn the_last_phase_is_configured() {
     let config = HASTY.replace("ceiling: 0", "ceiling: 0, max_phases: 2");
     let team = Team::new(&config, "mute", NEVER);
-    let watcher = team.watch();
+    let watcher = watch(&team.bed);
     team.bed.ok("send --to w1 --type task --task t1 -m count");
     eventually("it is escalated", || team.records("escalation").len() == 1);
-    end(watcher);
+    drop(watcher);
     assert_eq!(team.records("escalation")[0]["data"]["phase"], 1);
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::assign::{NEVER, Team};
 use crate::bed::{Bed, Running, objects, ran, watch};
 use crate::conversation::member;
+use crate::ladders::{ladder, told};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::{bed_on, one_host, two_hosts};
 use crate::tmux_support::eventually;
@@ -26,22 +27,8 @@ fn records(bed: &Bed, kind: &str) -> Vec<Value> {
     objects(&text).into_iter().filter(|record| record["type"] == kind).collect()
 }
 
-fn ladder(bed: &Bed, task: &str) -> Option<Value> {
-    let all = bed.json("status").pop()?["ladders"].as_array()?.clone();
-    all.into_iter().find(|ladder| ladder["task"] == task)
-}
-
 fn phases(bed: &Bed) -> Vec<Value> {
     records(bed, "ladder.phase").iter().map(|record| record["data"]["phase"].clone()).collect()
-}
-
-/// Receives all messages of the conductor.
-fn told(bed: &Bed) -> Vec<Value> {
-    let mut told = Vec::new();
-    while let Some(message) = bed.run("recv --as conductor --json").stdout.lines().next() {
-        told.push(serde_json::from_str(message).unwrap());
-    }
-    told
 }
 
 #[test]
