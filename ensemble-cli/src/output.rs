@@ -68,7 +68,6 @@ impl Output {
         Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
     }
 
-    /// The kept output, which is taken.
     pub(crate) fn take_output(&self) -> Vec<u8> {
         match &mut *self.stdout.borrow_mut() {
             OutputSink::Stdout(_) => Vec::new(),

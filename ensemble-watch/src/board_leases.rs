@@ -21,7 +21,6 @@ pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Bo
     project.find_board(project.board_options(ACTOR, Arc::clone(recorder)), None)
 }
 
-/// The watcher's observation of a board's leases.
 #[derive(Default)]
 pub(crate) struct BoardWatch {
     leases: Option<BoardLeases>,

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::watch::{FsEvent, Landing};
 
-/// How many events share a block.
 const BLOCK_EVENTS: usize = 1_024;
 
 #[derive(Debug, Default)]

@@ -53,7 +53,6 @@ impl WorkloadSource<'_> {
     }
 }
 
-/// The watcher's eye on the team.
 pub(crate) struct MemberWatch {
     members: BTreeMap<Name, Member>,
     seen: BTreeMap<Name, ObservedMember>,

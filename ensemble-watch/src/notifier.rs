@@ -73,7 +73,6 @@ struct AwaitedAttempt {
     until: Monotonic,
 }
 
-/// Notifies all agents.
 pub(crate) struct MailNotifier {
     targets: BTreeMap<Name, NotifyTarget>,
     /// Messages that were seen to land and are not in the log yet.

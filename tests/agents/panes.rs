@@ -15,7 +15,6 @@ use ensemble_tmux::terminal::hosted::{HostedActivity, MailCount, bind_surroundin
 use ensemble_tmux::tmux::TextOutcome;
 use serde_json::json;
 
-/// One promise about panes.
 type PanePromise = fn(&dyn PaneStage);
 
 fn run_suite(stage: &dyn PaneStage) {

@@ -69,7 +69,6 @@ fn add_task(bed: &Bed, task: &str, more: &str) {
     bed.ok(&format!("task add {task} -d work --spec s.md --done-when works --as lead {more}"));
 }
 
-/// Claims a task and does it.
 fn claim(bed: &Bed, task: &str) {
     bed.ok(&format!("task claim {task} --as bob"));
     let tree = bed.project().join(".worktrees").join(task);
@@ -84,7 +83,6 @@ fn add_step(bed: &Bed, task: &str) {
     bed.ok("step add -f plan.yaml");
 }
 
-/// The task at a door.
 fn task(door: &str) -> String {
     door.replace(' ', "-")
 }

@@ -72,7 +72,6 @@ impl Client {
         }
     }
 
-    /// The next news of a subscription.
     fn news(&mut self, subscription: u64) -> Value {
         loop {
             let line = self.line().expect("news");

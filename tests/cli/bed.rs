@@ -67,7 +67,6 @@ impl Drop for Running {
     }
 }
 
-/// A watcher that watches the project.
 pub(crate) fn watch(bed: &Bed) -> Running {
     let watcher = Running(bed.start("admin watch", Stdio::null()));
     let lock = bed.project().join(".ensemble/watch.lock");
@@ -96,7 +95,6 @@ impl Bed {
         self.home.path().join("project")
     }
 
-    /// Writes a file of the project.
     pub(crate) fn write_file(&self, file: impl AsRef<Path>, content: impl AsRef<[u8]>) {
         std::fs::write(self.project().join(file), content).unwrap();
     }
@@ -164,7 +162,6 @@ impl Bed {
         to_end(&mut self.command(&words(line)))
     }
 
-    /// Runs with something on stdin.
     pub(crate) fn run_with(&self, line: &str, stdin: &[u8]) -> Ran {
         let mut child = self.start(line, Stdio::piped());
         let written = child.stdin.take().unwrap().write_all(stdin);

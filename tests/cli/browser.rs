@@ -112,7 +112,6 @@ impl Browser {
         serde_json::from_slice(&message).unwrap()
     }
 
-    /// Opens a page as it is on this screen.
     pub(crate) fn open(&mut self, page: &Path, screen: Screen) {
         let Screen { width, is_phone, is_dark, is_paper } = screen;
         let metrics =
@@ -152,7 +151,6 @@ impl Browser {
         }
     }
 
-    /// Presses a key.
     pub(crate) fn press(&mut self, key: &str) {
         let code = match key {
             "Enter" => 13,
@@ -175,7 +173,6 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
-    /// The value of an expression on the page.
     #[track_caller]
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let call = json!({ "expression": expression, "returnByValue": true });

@@ -44,7 +44,6 @@ fn start(title: &str, (columns, lines): (usize, usize)) -> String {
     )
 }
 
-/// Draws the text of a screen.
 fn drawn(out: &mut String, screen: &str) {
     let mut look = Look::default();
     for (row, line) in screen.trim_end().lines().enumerate() {

@@ -26,7 +26,6 @@ pub(crate) fn one_host() -> (Server, Bed) {
     (server, bed)
 }
 
-/// Two hosts of one team.
 pub(crate) fn two_hosts() -> (Server, [Bed; 2]) {
     let (server, team) = (Server::start(), fresh_team());
     let beds = [bed_on(&server, &team), bed_on(&server, &team)];

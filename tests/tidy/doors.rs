@@ -17,7 +17,6 @@ const DOORS: [(&str, &[&str]); 6] = [
     ("mcp", &["mcp"]),
     ("wrap", &["wrapped"]),
 ];
-/// The table of all verbs.
 const TABLE: &str = "verbs";
 /// Forms of the question whether the mail is in a directory or on servers.
 const WHERE_MAIL_IS: [&str; 4] = ["::Directory", "::Servers", ".servers()", "on_servers"];

@@ -12,7 +12,6 @@ const OF_FEATURES: [&str; 2] = ["src/queue/incoming.rs", "src/queue/ack_manager_
 /// The end of the attribute of methods that only our own crates call; texts are left out of the code.
 const HIDDEN: &str = ", doc(hidden))]";
 
-/// The page of the crate, and its code.
 fn page_and_code() -> (String, String) {
     let text = std::fs::read_to_string(root().join(ROOT)).unwrap();
     let (page, code) = text.split_once("#![forbid(unsafe_code)]").expect("a page");

@@ -24,7 +24,6 @@ fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of the links in a line.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
@@ -63,7 +62,6 @@ fn below(page: &str, path: &str) -> PathBuf {
     at
 }
 
-/// The fault of a link of a page, if it has one.
 fn fault(page: &str, target: &str) -> Option<String> {
     let (path, heading) = target.split_once('#').unwrap_or((target, ""));
     if path.contains(':') {

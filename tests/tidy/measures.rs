@@ -116,7 +116,6 @@ fn shown(measure: &Measure, budget: u64) -> String {
     format!("| {name} | {} | {} | {goal} |\n", grouped(*count), grouped(budget))
 }
 
-/// What is wrong with the budget of a measure.
 fn fault(measure: &Measure, budget: Option<u64>) -> Option<String> {
     let Measure { name, count, .. } = measure;
     let Some(budget) = budget else {

@@ -22,7 +22,6 @@ fn word(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// What is declared by a line of code.
 fn declared<'c>(line: &'c str, words: &[&str]) -> Option<&'c str> {
     let is_associated = line.starts_with(' ') && line.trim_start().starts_with("type ");
     let mut line = line.trim_start();

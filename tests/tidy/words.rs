@@ -142,7 +142,6 @@ fn tokens(text: &str, first_line: usize) -> Vec<Token> {
     tokens
 }
 
-/// The idioms of a text, each with its line.
 fn idioms(text: &str, first_line: usize) -> Vec<(usize, &'static str)> {
     let tokens = tokens(&without_code(text), first_line);
     let mut found = Vec::new();

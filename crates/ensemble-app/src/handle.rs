@@ -312,7 +312,6 @@ fn pass_for(project: &Project) -> Option<String> {
     is_ours.then(|| pass.to_string_lossy().into_owned())
 }
 
-/// Whether two paths lead to the same place.
 pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     // A bind mount is the same directory under two names that no link explains.

@@ -27,7 +27,6 @@ pub(super) struct PublishRequest<'a> {
     pub(super) payload: Bytes,
 }
 
-/// The server's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PublishAnswer {
     /// Stored under this sequence.

@@ -147,7 +147,6 @@ impl MailboxIndex {
         !self.ready.is_empty() || self.next_due().is_some_and(|due| due <= now_millis)
     }
 
-    /// Whether a queued message may be a task.
     pub(super) fn may_have_task(&self) -> bool {
         let ready = self.ready.iter().map(|(.., id)| id);
         let mut queued = ready.chain(self.delayed.iter().map(|(_, id)| id));

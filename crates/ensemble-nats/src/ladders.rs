@@ -47,7 +47,6 @@ pub enum ClaimReason {
     Reads,
 }
 
-/// Content of a claim's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ClaimContent {
     host: String,

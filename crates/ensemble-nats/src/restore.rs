@@ -35,7 +35,6 @@ impl NatsTransport {
         self.restore(envelope, self.dead_place(reason, None))
     }
 
-    /// Replaces the reason of a dead letter.
     pub(super) fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.settings_of(mailbox)?;
         let absent = || no_letter(mailbox, id);

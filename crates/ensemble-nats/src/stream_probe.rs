@@ -47,7 +47,6 @@ pub(super) enum ProbeOutcome {
     NotYet(String),
 }
 
-/// A stream's answer to a publish.
 #[derive(Deserialize)]
 struct ProbeAnswer {
     #[serde(default)]

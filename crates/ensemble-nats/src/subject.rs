@@ -273,7 +273,6 @@ impl TeamSubjects {
         format!("$KV.{}.{directory}.*", self.bucket())
     }
 
-    /// Name of a shared file in its directory.
     pub(super) fn shared_name(subject: &str) -> Option<String> {
         Some(name_of(subject.rsplit('.').next()?).replace('/', "@"))
     }

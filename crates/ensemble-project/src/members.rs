@@ -121,7 +121,6 @@ pub fn last_observed(status: &Path) -> Vec<ObservedMember> {
     observed_in(&serde_json::from_slice(&content).unwrap_or_default())
 }
 
-/// The members in a watcher's status.
 pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<ObservedMember> {
     let members = status["members"].as_array().into_iter().flatten();
     members.filter_map(|member| ObservedMember::deserialize(member).ok()).collect()

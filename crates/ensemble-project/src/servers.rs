@@ -16,7 +16,6 @@ use crate::open_queue::{OpenQueue, QueueAccess};
 use crate::project::{CONFIG_FILE, Project};
 use crate::team_link::{LadderClaim, TeamLink};
 
-/// Connects to a team's servers.
 pub(crate) fn connect(project: &Project, servers: &str, access: QueueAccess) -> Result<OpenQueue> {
     let mut options = project.nats_options_for(servers)?;
     options.recorder = access.options.recorder;

@@ -343,7 +343,6 @@ fn read_call(line: &[u8]) -> Result<ApiCall, Box<(Value, Failure)>> {
     }
 }
 
-/// The id that `cancel` or `unsubscribe` names.
 fn named_id(call: &ApiCall, param: &str) -> Outcome<String> {
     let id = call.params.get(param).filter(|id| id.is_string() || id.is_number());
     id.map(key_of)

@@ -134,7 +134,6 @@ fn command(context: &Context) -> ServerCommand {
     ServerCommand { program: own_program(), arguments }
 }
 
-/// The tools with their schemas.
 pub(crate) fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
     crate::mcp::schemas()
 }

@@ -274,7 +274,6 @@ fn with_globals_named(command: Command) -> Command {
     })
 }
 
-/// Reads the command line.
 pub(crate) fn parse() -> Result<CommandLine, clap::Error> {
     let mut words = words();
     if words.len() == 1 && is_live() {
@@ -326,7 +325,6 @@ pub(crate) fn bare() -> Command {
     GlobalFlags::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
 }
 
-/// The program with all its verbs.
 pub(crate) fn whole(program: Command) -> Command {
     let program = program.subcommand(admin());
     PLACES.iter().fold(program, |program, place| {

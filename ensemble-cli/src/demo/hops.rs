@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::output::Output;
 
-/// One message's way.
 #[derive(Clone, Debug, Default)]
 struct MessageHop {
     kind: String,

@@ -35,7 +35,6 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How often to look whether the agent lives, whether its turn was interrupted, and for messages whose time has come.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Waits, and returns the exit code.
 pub(super) fn wait(hook: &Hook<'_>) -> Outcome<VerbExit> {
     let Some(queue) = hook.queue()? else { return Ok(VerbExit::Done) };
     if queue.directory().is_none() {

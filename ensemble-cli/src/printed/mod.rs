@@ -132,7 +132,6 @@ pub(crate) fn find<'p>(program: &'p Command, place: &str) -> Option<&'p Command>
 mod tests {
     use super::*;
 
-    /// The places of all commands that do something.
     fn places(command: &Command, place: &str, found: &mut Vec<String>) {
         if !place.is_empty() && !command.is_subcommand_required_set() {
             found.push(place.to_owned());

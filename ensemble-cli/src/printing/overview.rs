@@ -31,7 +31,6 @@ use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
 const NEEDS_SHOWN_MAX: usize = 10;
 /// The longest word that is left out whole where a text is cut, in characters.
 const WORD_CHARS_MAX: usize = 16;
-/// The columns of an agent.
 pub(crate) const ROW_HEADS: [&str; 5] = ["", "agent", "state", "since", "doing"];
 const WHOLE_HEADS: [&str; 2] = ["role", "last sign"];
 

@@ -237,7 +237,6 @@ fn end(pid: Pid, signal: i32) {
     });
 }
 
-/// The exit code as a shell gives it.
 fn code_of(status: ExitStatus) -> i32 {
     const BY_SIGNAL: i32 = 128;
     status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1)

@@ -242,7 +242,6 @@ impl LadderStore {
         FileLock::try_acquire(&locks.join(format!("ladder-{mailbox}.lock")))
     }
 
-    /// The name of a message's file.
     pub(super) fn name(mailbox: &Name, message: &MessageId) -> String {
         format!("{mailbox}@{message}{SUFFIX}")
     }

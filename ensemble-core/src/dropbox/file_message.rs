@@ -8,7 +8,6 @@ use crate::message::fields::{
 use crate::message::{Envelope, Name, fill_body};
 use crate::spool::Spool;
 
-/// The longest `source`, in bytes.
 const SOURCE_BYTES_MAX: usize = 200;
 const TASK_BYTES_MAX: usize = 128;
 

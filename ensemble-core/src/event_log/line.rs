@@ -53,7 +53,6 @@ impl RecordBody {
         Self { kind, actor: render(&cut(actor, ACTOR_BYTES_MAX)), data: encoded }
     }
 
-    /// Appends the line to `out`.
     pub(super) fn write(&self, out: &mut String, place: &LinePlace<'_>) {
         let start = out.len();
         let LinePlace { timestamp, session, seq, ordered } = place;

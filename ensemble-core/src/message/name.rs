@@ -44,7 +44,6 @@ pub enum NameError {
     },
 }
 
-/// Which bytes a name may have.
 const NAME_BYTES: [bool; 256] = {
     let (mut allowed, mut byte) = ([false; 256], 0);
     while byte < allowed.len() {

@@ -261,7 +261,6 @@ async fn pass_events_on(reading: EventReader, readable: Arc<OwnedFd>) {
     }
 }
 
-/// The runtime that the caller is in.
 pub(super) fn current_runtime() -> Result<Handle> {
     Handle::try_current().map_err(|_| Error::Invalid {
         what: "an async call".to_owned(),

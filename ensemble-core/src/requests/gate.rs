@@ -291,7 +291,6 @@ pub(super) fn demand_file(task: &str) -> String {
     format!("{}{DEMAND_END}", stem(task))
 }
 
-/// An agent's gate of a task.
 pub(super) fn file_name(task: &str, agent: &Name) -> String {
     format!("{}@{agent}{EXTENSION}", stem(task))
 }

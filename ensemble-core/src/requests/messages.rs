@@ -12,7 +12,6 @@ const PRIORITY: u8 = 1;
 const EXPIRED_TYPE: &str = "request.expired";
 const REJECTED_TYPE: &str = "request.rejected";
 
-/// Derives the id of one of a request's messages.
 pub(super) fn message_id(asked: &AskedRequest, end: &str) -> MessageId {
     id_with_end(asked.request_id.as_str(), end)
 }

@@ -60,7 +60,6 @@ pub(super) fn parse_lease(file: &str) -> Option<(MessageId, u64)> {
     Some((MessageId::new(id).ok()?, number(epoch)?))
 }
 
-/// A message in `front/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FrontFile {
     pub(super) id: MessageId,

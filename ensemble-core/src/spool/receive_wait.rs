@@ -45,7 +45,6 @@ impl QueueWaits {
     }
 }
 
-/// The observer of one mailbox's leases.
 #[derive(Debug)]
 struct WaitObserver {
     leases: MailboxLeases,

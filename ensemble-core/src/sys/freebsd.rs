@@ -25,7 +25,6 @@ pub(crate) fn rename_new(
     Err(Errno::NOSYS)
 }
 
-/// The number of a file's device.
 pub(crate) fn device_of(stat: &Stat) -> u64 {
     stat.st_dev
 }

@@ -167,7 +167,6 @@ pub(crate) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode
 }
 
-/// The number of a file's device.
 pub(crate) fn device_of(stat: &Stat) -> u64 {
     stat.st_dev
 }

@@ -33,7 +33,6 @@ pub(crate) fn rename_new(
     }
 }
 
-/// The number of a file's device.
 pub(crate) fn device_of(stat: &Stat) -> u64 {
     // The same bits: the number is only compared.
     u64::from(stat.st_dev.cast_unsigned())

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::WatchError;
 
-/// Suffix of an SQLite database's log.
 pub(super) const LOG_SUFFIX: &str = "-wal";
 
 /// The operation by which a file landed.

@@ -242,7 +242,6 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Events until one is `wanted`.
     fn until(watcher: &mut PortableWatcher, wanted: &FsEvent) -> Vec<FsEvent> {
         let mut seen = Vec::new();
         while !seen.contains(wanted) {

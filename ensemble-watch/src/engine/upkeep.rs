@@ -72,7 +72,6 @@ impl Upkeep {
         }
     }
 
-    /// Reports a condition that has happened, if there is one.
     pub(super) fn raise(&mut self, happened: Option<AlarmCondition>, context: &EngineContext) {
         let Some(condition) = happened else { return };
         let EngineContext { project, spool, recorder } = context;

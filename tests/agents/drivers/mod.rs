@@ -143,7 +143,6 @@ impl Bench {
     }
 }
 
-/// A host whose workers have no panes.
 struct PanelessHost;
 
 impl LadderHost for PanelessHost {

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
-/// An action on a [`SimPane`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PaneAction {
     Text(NudgeText),

@@ -165,7 +165,6 @@ impl Case<'_> {
         fs::write(self.dir.join("paint"), "").expect("a file");
     }
 
-    /// Nudges.
     pub(crate) fn nudge(&self) -> NudgeOutcome {
         self.nudge_with(|| {})
     }

@@ -19,7 +19,6 @@ use recorded::{BEGIN_MS, TRACE, write};
 /// The guide that explains each name.
 const GUIDE: &str = include_str!("../../../docs/guides/traces.md");
 
-/// The spans of exported requests.
 fn spans(requests: &[Value]) -> Vec<Value> {
     let scopes = requests.iter().flat_map(|request| request["resourceSpans"].as_array().unwrap());
     let scopes = scopes.flat_map(|resource| resource["scopeSpans"].as_array().unwrap());

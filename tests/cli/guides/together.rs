@@ -31,7 +31,6 @@ struct Together {
 }
 
 impl Together {
-    /// Types steps of the page.
     #[track_caller]
     fn type_steps(&mut self, steps: &[Step]) {
         for step in steps {
@@ -52,7 +51,6 @@ impl Together {
         self.shell.home().join("work/project")
     }
 
-    /// Lets a work end.
     fn let_end(&self, work: &str) {
         fs::write(self.shell.home().join("go").join(work), "").unwrap();
     }

@@ -246,7 +246,6 @@ pub(super) fn of<'a>(objects: &'a [Value], agent: &str) -> &'a Value {
     })
 }
 
-/// Whether a file holds a text.
 pub(super) fn holds(path: &Path, text: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|content| content.contains(text))
 }

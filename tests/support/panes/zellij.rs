@@ -65,7 +65,6 @@ impl ZellijStage {
         self.command(&words).output().ok().filter(|it| it.status.success()).map(|it| it.stdout)
     }
 
-    /// The terminal pane of a tab.
     fn pane_of_tab(&self, tab: &str) -> Option<u64> {
         let panes: Value = self.listed().and_then(|listed| serde_json::from_slice(&listed).ok())?;
         let number: Option<u64> = tab.parse().ok();

@@ -86,7 +86,6 @@ fn the_times_of_stamps_decide_nothing_but_their_change_does() {
     assert_eq!(expires_after(&bed, 0, 3 * LEASE, long), 15);
 }
 
-/// The sequence of an agent's registration.
 fn sequence(bed: &Bed, agent: &TaskHolder) -> u64 {
     let directory = bed.board.path().parent().unwrap();
     let wanted = BoardLease::Agent { by: agent.by.clone(), epoch: agent.epoch };

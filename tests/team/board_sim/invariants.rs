@@ -36,7 +36,6 @@ pub(crate) struct Seen {
     board: Value,
 }
 
-/// A task of it.
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a>(&'a Value);
 

@@ -104,7 +104,6 @@ impl Bed {
         self.state().task(&name(&format!("task-{n}"))).unwrap().clone()
     }
 
-    /// Waits until a task has a status.
     pub(crate) fn until(&self, n: usize, status: TaskStatus) -> BoardTask {
         wait_until(&format!("task-{n} is {status:?}"), || self.task(n).status == status);
         self.task(n)

@@ -106,13 +106,11 @@ impl Bed {
         self.trees().verdict(&name(id), &review.holder, None, &ReviewDecision::Approve).unwrap();
     }
 
-    /// The refs below a place.
     pub(crate) fn refs(&self, below: &str) -> Vec<String> {
         let all = git(self.home.path(), &["for-each-ref", "--format=%(refname)", below]);
         all.lines().map(str::to_owned).collect()
     }
 
-    /// The content of a file in a commit.
     pub(crate) fn file_in(&self, commit: &str, file: &str) -> String {
         git(self.home.path(), &["show", &format!("{commit}:{file}")])
     }
@@ -150,7 +148,6 @@ pub(crate) fn options() -> WorktreeOptions {
     options
 }
 
-/// Commits a file.
 pub(crate) fn commit(at: &Path, file: &str, content: &str) {
     std::fs::write(at.join(file), content).unwrap();
     git(at, &["add", "."]);

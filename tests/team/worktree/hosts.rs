@@ -35,7 +35,6 @@ impl Hosts {
         git(&self.remote(), &["for-each-ref", format, reference])
     }
 
-    /// The refs of the remote below a place.
     pub(crate) fn refs(&self, below: &str) -> Vec<String> {
         let all = git(&self.remote(), &["for-each-ref", "--format=%(refname)", below]);
         all.lines().map(str::to_owned).collect()

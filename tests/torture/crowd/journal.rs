@@ -10,7 +10,6 @@ use std::path::Path;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// One line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     /// Nanoseconds of the clock that all processes share and no process sets.

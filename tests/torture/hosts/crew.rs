@@ -170,7 +170,6 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// The worktrees of a task.
     fn worktrees(&self, task: &str) -> Vec<PathBuf> {
         let paths = self.hosts.iter().map(|host| host.project.join(".worktrees").join(task));
         paths.filter(|path| path.symlink_metadata().is_ok()).collect()

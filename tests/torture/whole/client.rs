@@ -60,7 +60,6 @@ impl Client {
         }
     }
 
-    /// The result of a tool, or its complaint.
     fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value, String> {
         let result = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
         let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();

@@ -60,7 +60,6 @@ impl TraceOrigin {
     }
 }
 
-/// Trace and span of a `traceparent`.
 fn trace_of(text: &str) -> Option<(u128, u64)> {
     let valid: TraceParent = text.parse().ok()?;
     let mut fields = valid.as_str().split('-').skip(1);

@@ -38,7 +38,6 @@ pub struct AgentUse {
     pub cost: String,
 }
 
-/// The keys of the colours.
 const LEGEND: &str = "<p class=\"legend\"><span><i class=\"key s-working\"></i>working</span>\
     <span><i class=\"key s-idle\"></i>idle</span><span><i class=\"key s-waiting\"></i>waits for a decision</span>\
     <span><i class=\"key s-blocked\"></i>waits for a person</span><span><i class=\"key s-limited\"></i>usage limit</span>\

@@ -35,7 +35,6 @@ pub(super) struct HeldSpan {
     pub(super) story: String,
 }
 
-/// One agent's part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionAgent {
     pub(super) states: AgentStates,

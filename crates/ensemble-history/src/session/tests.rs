@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::trouble::TroubleWeight;
 use super::{SessionStory, page};
 
-/// A record at a second of the session.
 fn record(second: u64, kind: &str, actor: &str, data: Value) -> Record {
     let stamp = format!(
         "2026-11-21T{:02}:{:02}:{:02}.000Z",

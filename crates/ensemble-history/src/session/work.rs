@@ -19,7 +19,6 @@ use ensemble_core::message::Timestamp;
 const TASKS_MAX: usize = 5_000;
 const SPANS_MAX: usize = 300;
 
-/// The stage of a task in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TaskStage {
     Queued,

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::ProjectConfig;
 use ensemble_core::message::ConfigDuration;
 
-/// The largest `max_phases`.
 const PHASES_MAX: u8 = Phase::ResetContext.number() + 1;
 
 /// `readiness` in `ensemble.yaml`.

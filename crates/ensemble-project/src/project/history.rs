@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::ProjectConfig;
 
-/// The default of `history`.
 const HISTORY_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl ProjectConfig {

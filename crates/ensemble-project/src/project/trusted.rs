@@ -8,10 +8,8 @@ use ensemble_core::{Error, Result, durable};
 
 use super::{ProjectConfig, USER_CONFIG};
 
-/// The largest configuration file, in bytes.
 const CONFIG_BYTES_MAX: usize = 1024 * 1024;
 
-/// The place of the user's configuration.
 pub(super) fn user_config() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME")
         .filter(|v| !v.is_empty())

@@ -309,7 +309,6 @@ impl StatedFacts {
     }
 }
 
-/// The suppressions in a document's comments.
 fn directives(text: &str) -> Vec<LintSuppression> {
     if !text.contains(DIRECTIVE) {
         return Vec::new();

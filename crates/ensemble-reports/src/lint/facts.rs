@@ -203,7 +203,6 @@ fn number(text: &str) -> Option<(u64, &str)> {
     Some((text[..length].parse().ok()?, &text[length..]))
 }
 
-/// Whether a text states this fact.
 pub(super) fn says(fact: RequiredFact, text: &str, names: &[String]) -> bool {
     match fact {
         RequiredFact::Who => names_agent(text, names),

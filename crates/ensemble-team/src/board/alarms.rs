@@ -265,7 +265,6 @@ fn span(duration: Duration) -> String {
     }
 }
 
-/// Conditions from the task's status.
 fn by_status(
     state: &State,
     task: &BoardTask,

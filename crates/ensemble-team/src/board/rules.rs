@@ -260,7 +260,6 @@ const DETAILS: [(&str, &[&str]); 5] = [
     ("system_ambiguity", &["protocol_section", "question"]),
 ];
 
-/// Required details that an anomaly lacks.
 pub(super) fn missing_details(anomaly: &BoardAnomaly) -> Vec<&'static str> {
     let wanted = DETAILS.iter().find(|(kind, _)| *kind == anomaly.kind).map_or(&[][..], |d| d.1);
     let is_missing = |field: &&&str| anomaly.details.get(**field).is_none_or(Value::is_null);

@@ -26,7 +26,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(25);
 /// Most tries of a replacement that other writers were quicker at.
 const TRIES_MAX: usize = 8;
 
-/// Whether there is no such file.
 pub(super) const fn is_missing(file: &SharedFile) -> bool {
     file.content.is_empty()
 }

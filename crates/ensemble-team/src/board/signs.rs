@@ -19,7 +19,6 @@ use ensemble_core::Result;
 use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::yaml;
 
-/// Ending of a sign file's name.
 pub(super) const ENDING: &str = ".sign";
 /// Largest sign file, in bytes.
 const BYTES_MAX: usize = 8_192;

@@ -11,7 +11,6 @@ pub(super) const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How the names of reports end, best first. The second is that of ensemble-claude's contract.
 const ENDS: [&str; 2] = ["-completed.yaml", ".yaml"];
 
-/// A report as it is on disk.
 pub(super) struct ReportFile {
     pub(super) stat: FileStat,
     pub(super) content: Vec<u8>,

@@ -44,7 +44,6 @@ const fn queued(epoch: u64) -> MessagePlace {
     MessagePlace::Queued { epoch }
 }
 
-/// The difference of the one message, if any.
 fn verdict(records: &[(&str, &str, Value)], places: &[MessagePlace]) -> Option<DifferenceKind> {
     let found = log(records).compare(&on_disk(places), Timestamp::from_unix_millis(2_000));
     assert!(found.len() <= 1, "{found:?}");

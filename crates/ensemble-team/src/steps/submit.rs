@@ -54,7 +54,6 @@ struct CheckedReport<'a> {
     places: &'a [ErrorPlace],
 }
 
-/// Fields of a run's row.
 struct StepRunRow {
     report: Option<String>,
     prompt_message: Option<String>,

@@ -262,7 +262,6 @@ impl Worktrees {
         FileLock::acquire(&self.common.join(LOCK), self.options.patience)
     }
 
-    /// The commit that a revision names, if there is one.
     fn commit_at(&self, name: &str) -> Result<Option<String>> {
         let wanted = format!("{name}^{{commit}}");
         self.repository().ask(&["rev-parse", "--verify", "--quiet", &wanted])

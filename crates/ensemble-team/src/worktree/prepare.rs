@@ -12,7 +12,6 @@ use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 
-/// A worktree that is ready for work.
 #[derive(Debug)]
 pub(super) struct PreparedWorktree {
     /// Commit at which a fresh worktree began.

@@ -42,7 +42,6 @@ pub(super) struct WorktreeSnapshot {
     pub(super) ignored: Vec<String>,
 }
 
-/// Result of `git status`.
 pub(super) struct GitStatus {
     /// Changed and untracked paths.
     pub(super) changed: Vec<String>,

@@ -30,7 +30,6 @@ pub(super) enum Input {
     Anywhere,
 }
 
-/// The state of the agent's input.
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,

@@ -62,7 +62,6 @@ pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
         .position(|pid| pid == ancestor)
 }
 
-/// The parent of process `pid`.
 pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     u32::try_from(field(&stat(pid)?, PARENT)?).ok()
 }

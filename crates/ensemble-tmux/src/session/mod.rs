@@ -42,7 +42,6 @@ pub use record::{
 pub const SESSIONS_DIRECTORY: &str = "sessions";
 pub const SESSION_BYTES_MAX: usize = 64 * 1024;
 const FILE_END: &str = ".json";
-/// How the name of a waiter's lock ends.
 const WAITER_END: &str = ".waiter.lock";
 /// How the name of the note ends that an agent without hooks was introduced.
 const INTRODUCED_END: &str = ".introduced";

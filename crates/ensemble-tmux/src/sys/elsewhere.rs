@@ -35,7 +35,6 @@ pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     Ok(every(ProcessRefreshKind::nothing()).processes().keys().map(|pid| pid.as_u32()).collect())
 }
 
-/// The children of process `pid`.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let system = every(ProcessRefreshKind::nothing());
     let parent = sysinfo::Pid::from_u32(pid);

@@ -298,7 +298,6 @@ pub(super) fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
     }
 }
 
-/// tmux's name for a key.
 pub(super) const fn key_name(key: Key) -> &'static str {
     match key {
         Key::Enter => "Enter",

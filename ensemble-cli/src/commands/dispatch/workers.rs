@@ -28,7 +28,6 @@ use crate::context::Context;
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];
 /// How workers' mailboxes begin, in a team without a roster and without panes.
 const WORKER_PREFIX: &str = "worker";
-/// How often it is noted that there is no worker.
 const NO_WORKER_INTERVAL: Duration = Duration::from_secs(60);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
@@ -102,7 +101,6 @@ impl DispatchTeam<'_> {
         not_ready.get(worker).is_some_and(|at| at.elapsed() < NOT_READY_PAUSE)
     }
 
-    /// Pings a worker.
     fn ask_worker(&self, worker: &Name) -> Result<ReadyOutcome> {
         let failed = |failure: Failure| failed(&"no ping", &failure);
         let mut found = TargetAgent::find(self.context, worker).map_err(failed)?;

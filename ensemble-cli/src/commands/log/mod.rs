@@ -167,7 +167,6 @@ pub(super) fn is_session(session: &str, wanted: &str) -> bool {
     session == wanted || session.strip_prefix("session-") == Some(wanted)
 }
 
-/// Refuses a session of which the log has no record.
 pub(super) fn require_session(logs: &Path, session: Option<&str>) -> Outcome {
     let Some(wanted) = session else { return Ok(()) };
     match read_all(logs)?.any(|record| is_session(&record.session_id, wanted)) {

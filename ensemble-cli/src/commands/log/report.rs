@@ -75,7 +75,6 @@ impl Arguments {
     }
 }
 
-/// The story of a session as the log has it now.
 pub(super) fn story(context: &Context, session: Option<String>) -> Outcome<SessionStory> {
     super::require_log(context)?;
     let mut story = SessionStory::of(session.clone());

@@ -82,7 +82,6 @@ impl CompanionPost {
         process::is_running(self.agent.0, Some(self.agent.1))
     }
 
-    /// Whether the agent ends within this time.
     pub(super) fn agent_ends_within(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         while self.agent_lives() {

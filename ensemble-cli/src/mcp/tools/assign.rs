@@ -14,7 +14,6 @@ use serde_json::json;
 use super::{ToolAnswer, ToolError};
 use crate::mcp::ToolContext;
 
-/// Arguments of `assign`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssignParams {

@@ -16,7 +16,6 @@ use serde_json::json;
 use super::{ToolAnswer, ToolError};
 use crate::mcp::ToolContext;
 
-/// Arguments of `claim_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClaimParams {
@@ -36,7 +35,6 @@ pub(super) fn claim(desk: &ToolContext, claim: ClaimParams) -> ToolAnswer {
     Ok(object)
 }
 
-/// Arguments of `submit_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmitParams {
@@ -47,7 +45,6 @@ pub(crate) struct SubmitParams {
     unchanged: bool,
 }
 
-/// Arguments of `verdict_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VerdictParams {
@@ -61,7 +58,6 @@ pub(crate) struct VerdictParams {
     commit: Option<String>,
 }
 
-/// Arguments of `block_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlockParams {

@@ -37,7 +37,6 @@ use crate::mcp::ToolContext;
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
 
-/// Arguments of `send`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SendParams {
@@ -68,7 +67,6 @@ pub(crate) struct SendParams {
     needs_plan: bool,
 }
 
-/// Arguments of `inbox`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InboxParams {
@@ -77,7 +75,6 @@ pub(crate) struct InboxParams {
     limit: Option<usize>,
 }
 
-/// Arguments of `recv`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecvParams {
@@ -85,7 +82,6 @@ pub(crate) struct RecvParams {
     id: Option<String>,
 }
 
-/// Arguments of `settle`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleParams {
@@ -95,7 +91,6 @@ pub(crate) struct SettleParams {
     epoch: Option<u64>,
 }
 
-/// Arguments of `reply`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplyParams {
@@ -105,7 +100,6 @@ pub(crate) struct ReplyParams {
     message: String,
 }
 
-/// Arguments of `recall`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecallParams {
@@ -115,7 +109,6 @@ pub(crate) struct RecallParams {
     mailbox: Option<Name>,
 }
 
-/// Arguments of `release`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseParams {
@@ -127,7 +120,6 @@ pub(crate) struct ReleaseParams {
     delay_seconds: Option<u64>,
 }
 
-/// Arguments of `dead_letter`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DeadLetterParams {

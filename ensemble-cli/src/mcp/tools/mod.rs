@@ -352,7 +352,6 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Reads a tool's arguments.
 fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, ToolError> {
     serde_json::from_value(value)
         .map_err(|error| ToolError::new(format!("nothing was done: {error}")))

@@ -47,7 +47,6 @@ const OUTPUTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The schema of a tool's structured result.
 pub(in crate::mcp) fn schema(tool: &str) -> Option<Value> {
     let (_, members) = OUTPUTS.iter().find(|(name, _)| *name == tool)?;
     Some(printed::object_schema(members))

@@ -16,7 +16,6 @@ use super::{ToolAnswer, ToolError};
 use crate::flags::decision::OnSilence;
 use crate::mcp::ToolContext;
 
-/// Arguments of `plan_approval`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PlanApproval {
@@ -34,7 +33,6 @@ pub(crate) struct PlanApproval {
     feedback: Option<String>,
 }
 
-/// Arguments of `shutdown_request`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShutdownRequest {
@@ -51,7 +49,6 @@ pub(crate) struct ShutdownRequest {
     on_silence: Option<OnSilence>,
 }
 
-/// Arguments of `shutdown_response`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShutdownResponse {

@@ -31,7 +31,6 @@ pub(super) fn submit(desk: &ToolContext, value: Value) -> ToolAnswer {
     }
 }
 
-/// Arguments of `next_step`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NextStepParams {

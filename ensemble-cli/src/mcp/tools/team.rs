@@ -34,7 +34,6 @@ const HELD_MAX: usize = 100;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoParams {}
 
-/// Arguments of `heartbeat`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeartbeatParams {
@@ -43,7 +42,6 @@ pub(crate) struct HeartbeatParams {
     context_used: Option<u8>,
 }
 
-/// Arguments of `pong`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PongParams {
@@ -52,7 +50,6 @@ pub(crate) struct PongParams {
     attempt: u8,
 }
 
-/// Arguments of `report`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReportParams {

@@ -24,7 +24,6 @@ const TIMEOUT_SECONDS: u64 = 60;
 /// Time between two notices of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Arguments of `recv_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecvWaitParams {

@@ -47,7 +47,6 @@ impl Bed {
     }
 }
 
-/// Looks until something was handled.
 fn look_until_handled(watcher: &mut Watcher) {
     while watcher.look().unwrap() == 0 {
         watcher.sleep(watcher.next_look()).unwrap();

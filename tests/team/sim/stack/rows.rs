@@ -212,7 +212,6 @@ impl Rows {
     }
 }
 
-/// Whether a text matches a pattern.
 fn is(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|choice| {
         let (first, rest) = choice.split_once('&').unwrap_or((choice, ""));
@@ -241,7 +240,6 @@ impl Write for Beginning {
     }
 }
 
-/// The state of a machine, in `Debug` format.
 pub(super) fn state_of(machine: &impl Debug) -> String {
     let mut beginning = Beginning(String::new());
     // The formatting ends early on purpose.
@@ -256,7 +254,6 @@ pub(super) fn state_of(machine: &impl Debug) -> String {
     rest[..end.map_or(rest.len(), |(at, _)| at)].trim_end().to_owned()
 }
 
-/// Takes all effects of a machine.
 pub(super) fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
     std::iter::from_fn(|| machine.poll_effect()).collect()
 }

@@ -106,7 +106,6 @@ pub(super) fn reviewer(task: &BoardTask) -> Vec<String> {
     all
 }
 
-/// The latest reason of an event in a task's history.
 fn latest_reason(task: &BoardTask, event: &str) -> String {
     let last = task.history.iter().rev().find(|line| line.event == event);
     let reason = last.and_then(|line| line.more.get("reason")?.as_str());

@@ -71,7 +71,6 @@ struct MappingEntry {
 }
 
 impl YamlText {
-    /// Parses a file that is at `path`.
     pub(crate) fn parse(source: &str, path: &Path) -> Result<Self> {
         let mut source = source.to_owned();
         if !source.ends_with('\n') {

@@ -10,7 +10,6 @@ fn error(source: &str) -> String {
     YamlText::parse(source, Path::new("state.yaml")).map(|_| ()).unwrap_err().to_string()
 }
 
-/// Changes a text by changing its value.
 fn edit(source: &str, change: impl FnOnce(&mut Value)) -> String {
     let text = parse(source);
     let mut value = text.value();

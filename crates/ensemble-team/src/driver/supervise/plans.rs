@@ -157,7 +157,6 @@ impl SupervisorRun<'_> {
         Ok(())
     }
 
-    /// The plans that wait for this planner's review.
     pub(super) fn plans_to_review(&self) -> Option<PlannerCall> {
         let about = self.desk.plans.clone();
         (!about.is_empty()).then_some(PlannerCall { wake: PlannerWake::PlanSubmitted, about })

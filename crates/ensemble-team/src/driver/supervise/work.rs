@@ -45,7 +45,6 @@ pub(super) enum WorkFate {
 }
 
 impl SupervisedWork {
-    /// The task concerned.
     pub(super) const fn task(&self) -> Option<&Name> {
         match self {
             Self::Task { id, .. } | Self::Review { id, .. } => Some(id),
@@ -78,7 +77,6 @@ impl SupervisedWork {
         state.task(id).is_some_and(|task| task.history.iter().rev().any(is_it))
     }
 
-    /// The work's state on the board.
     pub(super) fn fate(&self, state: &State) -> WorkFate {
         match self {
             Self::Plan { .. } => WorkFate::Held,

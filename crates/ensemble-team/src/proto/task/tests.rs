@@ -71,7 +71,6 @@ fn step(task: &mut TaskMachine, event: Event) -> Vec<Effect> {
     effects
 }
 
-/// The reason why an event is refused.
 #[track_caller]
 fn refused(task: &TaskMachine, event: Event) -> TaskRefusal {
     task.clone().next(event).unwrap_err()

@@ -28,7 +28,6 @@ impl DbError {
         Self::Damaged { column, detail: detail.to_string() }
     }
 
-    /// The error of an operation on the database at `path`.
     pub(in crate::steps) fn into_error(self, operation: &'static str, path: &Path) -> Error {
         match self {
             Self::Sqlite(error) => sqlite::failed(operation, path, &error),

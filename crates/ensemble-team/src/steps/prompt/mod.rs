@@ -79,7 +79,6 @@ pub struct StepPrompt {
     pub shown: Vec<ShownFile>,
 }
 
-/// Context that a worker left for the next one.
 struct LeftContext {
     step_index: u32,
     agent: Name,

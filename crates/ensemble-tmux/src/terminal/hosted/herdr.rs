@@ -172,7 +172,6 @@ fn answer_to(error: io::Error) -> io::Result<LineSubmission> {
     }
 }
 
-/// herdr's word for a state.
 const fn state_word(state: AgentState) -> &'static str {
     match state {
         AgentState::Ready | AgentState::Draft => "idle",

@@ -23,7 +23,6 @@ const SERVER_ARGUMENT: &[u8] = b"--server";
 /// How often a session is asked for its panes before its silence counts.
 const TRIES_MAX: usize = 3;
 
-/// A pane of a session.
 #[derive(Debug)]
 pub(super) struct ZellijPane {
     pub(super) socket: PathBuf,
@@ -67,7 +66,6 @@ impl ListedPane {
         format!("{x},{y},{},{}", self.exited, self.title)
     }
 
-    /// Whether it is terminal pane `number`.
     pub(super) const fn is_terminal_pane(&self, number: u32) -> bool {
         self.id == number && !self.is_plugin
     }
@@ -115,7 +113,6 @@ impl HostedPane for ZellijPane {
     }
 }
 
-/// The panes of a session.
 pub(super) fn list_panes(socket: &Path, session: &str) -> io::Result<Vec<ListedPane>> {
     let ask = || action(socket, session, &["list-panes", "--json", "--all"]);
     let mut answer = ask();
