@@ -2,6 +2,7 @@
 
 use super::NatsTransport;
 use super::consumer::PullConsumer;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::Timestamp;
 
@@ -19,8 +20,9 @@ impl NatsTransport {
         let known = self.wire.time.millis().or_else(|| {
             let (wire, subject) = (self.wire.clone(), self.subjects.clock());
             let asked = self.call("ask for the time", async move {
-                let opened = PullConsumer::open_for_time(&wire, &subject).await;
-                opened.map_err(|error| wire.unreachable("ask for the time", error))
+                // The server says its time with each consumer that it opens. This one is removed by itself.
+                let opened = PullConsumer::open(&wire, &subject, DeliverPolicy::New, true).await;
+                opened.map(drop).map_err(|error| wire.unreachable("ask for the time", error))
             });
             asked.ok().and_then(|()| self.wire.time.millis())
         });

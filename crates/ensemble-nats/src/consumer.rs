@@ -114,11 +114,6 @@ impl PullConsumer {
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })
     }
 
-    /// Opens a consumer only to learn the server's time. It is removed by itself.
-    pub(super) async fn open_for_time(wire: &Wire, subject: &str) -> Result<(), async_nats::Error> {
-        Self::open(wire, subject, DeliverPolicy::New, true).await.map(drop)
-    }
-
     /// Number of versions that were pending after the last delivered one.
     pub(super) const fn pending(&self) -> u64 {
         self.pending

@@ -106,7 +106,9 @@ impl LadderClaims {
             };
             let (host, given_up) = (self.host.clone(), given_up.to_vec());
             let claim = ClaimContent { host, reason, given_up };
-            if let PutOutcome::Done(revision) = queue.write_claim(mailbox, &claim, revision)? {
+            let content = serde_json::to_vec(&claim).unwrap_or_default();
+            let written = queue.write_key(queue.subjects.ladders(mailbox), revision, content)?;
+            if let PutOutcome::Done(revision) = written {
                 self.age(mailbox, revision, queue.monotonic());
                 return Ok(true);
             }
@@ -163,11 +165,6 @@ impl NatsTransport {
         Ok(found.map_or((None, 0), |found| {
             (serde_json::from_slice(&found.payload).ok(), found.sequence)
         }))
-    }
-
-    fn write_claim(&self, mailbox: &Name, claim: &ClaimContent, last: u64) -> Result<PutOutcome> {
-        let content = serde_json::to_vec(claim).unwrap_or_default();
-        self.write_key(self.subjects.ladders(mailbox), last, content)
     }
 }
 
