@@ -350,7 +350,7 @@ impl<'a> Ladders<'a> {
         let lock = match self.mailboxes.remove(mailbox) {
             Some(mut ladders) => {
                 ladders.close(&self.world);
-                Some(ladders.into_lock())
+                Some(ladders.lock)
             }
             None if self.has_files(mailbox)? => self.store.lock(mailbox)?,
             None => None,

@@ -219,7 +219,7 @@ impl Requests<'_> {
             // In the body every character may take several bytes.
             Ok(text)
                 if text.len() <= CONTENT_BYTES_MAX
-                    && rendered_bytes(&text) <= BODY_BYTES_MAX / 2 =>
+                    && yaml::render(&[&text]).len() <= BODY_BYTES_MAX / 2 =>
             {
                 return Ok((text, None));
             }
@@ -371,10 +371,6 @@ impl Requests<'_> {
             Err(error) => Err(error),
         }
     }
-}
-
-fn rendered_bytes(text: &str) -> usize {
-    yaml::render(&[text]).len()
 }
 
 fn check_id(id: &str) -> Result<Name> {

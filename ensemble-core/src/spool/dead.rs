@@ -243,7 +243,12 @@ impl Spool {
         mail::record_dead(self.recorder(), (&mailbox.name, id), last, reason, read);
     }
 
-    fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> DeadLetterReason {
+    pub(super) fn reason_now(
+        &self,
+        reason: &str,
+        holder: Option<&Name>,
+        epoch: u64,
+    ) -> DeadLetterReason {
         DeadLetterReason {
             reason: mail::kept_reason(reason),
             at: self.options.clock.wall(),
@@ -254,7 +259,7 @@ impl Spool {
         }
     }
 
-    fn write_reason(
+    pub(super) fn write_reason(
         &self,
         mailbox: &OpenMailbox,
         id: &MessageId,
@@ -279,11 +284,6 @@ impl Spool {
     ) -> Result<()> {
         let unread = self.reason_now("handed back unread", Some(&held.holder), before);
         self.write_reason(mailbox, &held.id, &DeadLetterReason { redriven: true, ..unread })
-    }
-
-    /// Writes a reason for a letter that has lost its own.
-    pub(super) fn write_unknown_reason(&self, mailbox: &OpenMailbox, id: &MessageId) -> Result<()> {
-        self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
     }
 
     /// How many deliveries of a message do not count as attempts: those before it was redriven or handed back unread.

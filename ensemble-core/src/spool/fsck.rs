@@ -161,7 +161,8 @@ impl Spool {
                     "has no readable reason beside it".to_owned(),
                     RepairAction::WriteReason,
                 );
-                found.repaired = repair && self.write_unknown_reason(mailbox, &id).is_ok();
+                let lost = self.reason_now("unknown: the reason was lost", None, 0);
+                found.repaired = repair && self.write_reason(mailbox, &id, &lost).is_ok();
                 findings.push(found);
             }
         }

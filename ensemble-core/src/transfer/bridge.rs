@@ -89,7 +89,9 @@ impl<'a> Bridge<'a> {
     /// [`BridgeReport`] reports them.
     pub fn carry(&self, mailbox: &Name) -> Result<BridgeReport> {
         let mut carried = BridgeReport::default();
-        if !self.target_has(mailbox)? && self.unknown == UnknownMailbox::Create {
+        // Fails before anything is received if the target cannot be reached.
+        let known = allow_no_mailbox(self.target.settings(mailbox))?;
+        if known.is_none() && self.unknown == UnknownMailbox::Create {
             self.target.ensure_mailbox(mailbox, &self.source.settings(mailbox)?)?;
         }
         for observed in self.source.observe(mailbox)? {
@@ -111,12 +113,6 @@ impl<'a> Bridge<'a> {
             }
         }
         Ok(carried)
-    }
-
-    /// Whether the target has the mailbox. Fails before anything is received if the target cannot
-    /// be reached.
-    fn target_has(&self, mailbox: &Name) -> Result<bool> {
-        Ok(allow_no_mailbox(self.target.settings(mailbox))?.is_some())
     }
 
     fn hand_over(

@@ -16,7 +16,7 @@ const WORKER_REASONS: [&str; 3] = ["unanswered", "not_pressable", "crashed"];
 /// The ladders of one mailbox, with the right to run them.
 pub(super) struct MailboxLadders<'a> {
     mailbox: Name,
-    lock: FileLock,
+    pub(super) lock: FileLock,
     /// By the name of the file. The file of the ladder that runs is at [`MailboxLadders::leader`].
     files: BTreeMap<String, LadderFile>,
     leader: Option<TaskDelivery<'a>>,
@@ -111,11 +111,6 @@ impl<'a> MailboxLadders<'a> {
     /// Another process continues; this one types no more.
     pub(super) fn close(&mut self, world: &DeliveryContext<'_>) {
         let _ = self.set_pace(world, false);
-    }
-
-    /// The right to run these ladders.
-    pub(super) fn into_lock(self) -> FileLock {
-        self.lock
     }
 
     fn set_pace(&mut self, world: &DeliveryContext<'_>, is_paced: bool) -> Result<()> {
