@@ -105,11 +105,7 @@ pub fn submit_task(
 ) -> Outcome<String> {
     let board = app.board()?;
     let holder = holder(app, &board.read()?, id, given)?;
-    let worktrees = app.worktrees(&board)?;
-    Ok(match is_unchanged {
-        true => worktrees.submit_unchanged(id, &holder)?,
-        false => worktrees.submit(id, &holder)?,
-    })
+    Ok(app.worktrees(&board)?.submit_checked(id, &holder, is_unchanged)?)
 }
 
 /// Gives a verdict under a number; without one, under the one on the board. Returns the commit.

@@ -105,7 +105,8 @@ pub(super) fn order(
     // Never later than the phase of the failed step: it would wait for that step.
     step.phase = failed.phase.map(|phase| phase.min(TddPhase::Green));
     step.cycle.clone_from(&failed.cycle);
-    let index = next_index(tx, &key.task_id)?;
+    let last = "SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1";
+    let index = tx.value(last, values![key.task_id])?;
     let position = position_after(tx, key)?;
     let place = StepPlace {
         task_id: &key.task_id,
@@ -188,11 +189,6 @@ fn shown_files(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<FilePath>>
 /// Stored paths were checked when they were stored.
 fn paths(found: Vec<String>) -> Vec<FilePath> {
     found.iter().filter_map(|path| FilePath::new(path).ok()).collect()
-}
-
-/// Number of the next step that is inserted into a task.
-pub(super) fn next_index(tx: &DbTransaction<'_>, task_id: &str) -> DbResult<u32> {
-    tx.value("SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1", values![task_id])
 }
 
 /// A free position after a step and after its earlier fix steps, before all other later steps.

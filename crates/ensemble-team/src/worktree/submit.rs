@@ -26,12 +26,13 @@ impl Worktrees {
         self.submit_checked(id, holder, false)
     }
 
-    /// As [`Worktrees::submit`], for a task that needed no change.
-    pub fn submit_unchanged(&self, id: &Name, holder: &TaskHolder) -> Result<String> {
-        self.submit_checked(id, holder, true)
-    }
-
-    fn submit_checked(&self, id: &Name, holder: &TaskHolder, may_be_empty: bool) -> Result<String> {
+    /// As [`Worktrees::submit`]. A task that needed no change `may_be_empty`.
+    pub fn submit_checked(
+        &self,
+        id: &Name,
+        holder: &TaskHolder,
+        may_be_empty: bool,
+    ) -> Result<String> {
         self.check(TaskAct::HandIn, id, &holder.by)?;
         let seen = self.fetch_remote_state(Some(id))?;
         let mut locked = self.board.lock()?;
