@@ -62,18 +62,6 @@ struct QuestionFlags {
     wait: Option<Duration>,
 }
 
-impl QuestionFlags {
-    fn ask(self, context: &Context, mut ask: NewRequest) -> Outcome {
-        let queue = ProjectQueue::open(context)?;
-        if let Some(id) = self.id {
-            ask = ask.with_id(id);
-        }
-        let entry = self::ask(context, &queue, ask)?;
-        let requests = requests(context, &queue)?;
-        print_sent(context, &requests, &queue, &entry, self.wait)
-    }
-}
-
 /// Ask an agent to shut down
 ///
 /// It approves, finishes and leaves, or rejects with a reason and stays. The running watcher ends it once it has
@@ -168,14 +156,19 @@ impl AskFor {
     fn run(self, context: &Context) -> Outcome {
         let from = context.actor()?;
         let content = self.content.named()?.unwrap_or_default();
-        let mut ask = NewRequest::new(self.kind, from, self.name, content);
+        let mut request = NewRequest::new(self.kind, from, self.name, content);
         if let Some(task) = self.task {
-            ask = ask.with_task(task);
+            request = request.with_task(task);
         }
         if let Some(deadline) = self.deadline {
-            ask = ask.with_deadline_seconds(whole_seconds(deadline));
+            request = request.with_deadline_seconds(whole_seconds(deadline));
         }
-        self.flags.ask(context, ask)
+        if let Some(id) = self.flags.id {
+            request = request.with_id(id);
+        }
+        let queue = ProjectQueue::open(context)?;
+        let entry = ask(context, &queue, request)?;
+        print_sent(context, &requests(context, &queue)?, &queue, &entry, self.flags.wait)
     }
 }
 

@@ -47,11 +47,6 @@ pub(super) struct CompanionPost {
 }
 
 impl CompanionPost {
-    /// The post beside this process, which becomes the agent.
-    pub(super) fn beside_this(socket: PathBuf, words: Vec<OsString>) -> Outcome<Self> {
-        Self::new(std::process::id(), socket, words)
-    }
-
     /// The one that [`command`](Self::command) has described.
     pub(super) fn parse(described: &[OsString]) -> Outcome<Self> {
         let [agent, socket, words @ ..] = described else {
@@ -62,7 +57,7 @@ impl CompanionPost {
         Self::new(agent, socket.into(), words.to_vec())
     }
 
-    fn new(agent: u32, socket: PathBuf, words: Vec<OsString>) -> Outcome<Self> {
+    pub(super) fn new(agent: u32, socket: PathBuf, words: Vec<OsString>) -> Outcome<Self> {
         let started = process::start_time(agent);
         let started = started.ok_or_else(|| Failure::refused("the agent has ended"))?;
         Ok(Self { agent: (agent, started), socket, words, relief: None, server: None })

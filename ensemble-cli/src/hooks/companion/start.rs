@@ -82,7 +82,8 @@ fn start_companion(context: &Context, words: &[OsString]) -> Outcome<Option<Path
         return Ok(None);
     }
     let socket = socket_at(project, &format!("{agent}.app-server"))?;
-    let post = CompanionPost::beside_this(socket.clone(), words.to_vec())?;
+    // This process becomes the agent.
+    let post = CompanionPost::new(std::process::id(), socket.clone(), words.to_vec())?;
     let mut host = post.start_server()?;
     let mut companion = post.command("accompany")?.stdout(Stdio::piped()).spawn()?;
     let lines = companion.stdout.take().map(BufReader::new);

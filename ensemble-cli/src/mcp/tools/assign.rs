@@ -55,7 +55,7 @@ pub(super) fn assign(desk: &ToolContext, assign: AssignParams) -> ToolAnswer {
         HandedOver::NotReady(failure) => {
             let (text, hint) = explain_not_ready(&app, &failure)?;
             let text = format!("{text} ({hint})\n{failure}");
-            Err(ToolError::new(text).with_details(not_ready_json(&failure)))
+            Err(ToolError { text, details: Some(not_ready_json(&failure)) })
         }
         HandedOver::Stored { ready_attempt, message, attempt } => Ok(json!({
             "id": message, "mailbox": mailbox, "state": "stored", "task_id": task,

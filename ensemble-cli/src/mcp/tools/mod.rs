@@ -42,10 +42,6 @@ impl ToolError {
         Self { text: text.into(), details: None }
     }
 
-    pub(super) fn with_details(self, details: Value) -> Self {
-        Self { details: Some(details), ..self }
-    }
-
     /// With the commands of its text in the words of `render`.
     pub(super) fn with_hints(self, render: HintRenderer<'_>) -> Self {
         Self { text: render_hints(&self.text, render), ..self }
