@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction::RULES;
 use ensemble_app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
-use ensemble_core::durable::{self};
+use ensemble_app::text::one_line;
+use ensemble_core::durable;
+use ensemble_core::event_log::EventLog;
 use ensemble_core::message::yaml;
 use ensemble_project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
@@ -74,7 +76,9 @@ impl Arguments {
         };
         let is_first = !project.queue.join(MAILBOX_DIRECTORY).is_dir();
         if let Some(found) = upstream.as_mut().filter(|_| is_first) {
-            takeover::begin_log(&project)?;
+            // Our records have their own file. The last log of the other program gets one line, which names it.
+            project.ensure_state()?;
+            EventLog::start_session(&project.logs(), "ensemble")?;
             found.leave_answered(answered::enter(&project.queue, &project.state)?);
         }
         let text = upstream.as_ref().map(UpstreamProject::configuration);
@@ -110,17 +114,13 @@ impl Arguments {
         if let Some(found) = &upstream {
             return takeover::print_takeover(context, &project, found, lacking.as_deref());
         }
-        print_created(context, &project, !added.is_empty())
+        let out = &context.out;
+        let queue = out.paint(STRONG, one_line(&project.queue.to_string_lossy()));
+        let what = if added.is_empty() { "the queue already exists:" } else { "created the queue" };
+        out.line(format!("{what} {queue}"))?;
+        out.line("")?;
+        next::print_next_steps(context, &project)
     }
-}
-
-fn print_created(context: &Context, project: &Project, is_new: bool) -> Outcome {
-    let out = &context.out;
-    let queue = out.paint(STRONG, ensemble_app::text::one_line(&project.queue.to_string_lossy()));
-    let what = if is_new { "created the queue" } else { "the queue already exists:" };
-    out.line(format!("{what} {queue}"))?;
-    out.line("")?;
-    next::print_next_steps(context, project)
 }
 
 /// Adds a section on the team to the instructions of agents, unless it exists; returns whether it did.

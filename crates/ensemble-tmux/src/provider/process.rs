@@ -78,11 +78,6 @@ pub(super) fn below(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Whether process `pid` is known to have children.
-pub(crate) fn has_children(pid: u32) -> bool {
-    !sys::children(pid).is_empty()
-}
-
 /// The processes in the foreground of the terminal of `pid`, the first process of a pane. These are the members of
 /// its foreground process group, the group's leader first. Ends the search after the first one that is `enough`.
 /// Empty if the system does not reveal them: without `/proc`, without a terminal, or where it hides the processes of

@@ -14,7 +14,8 @@ use super::binding::Binding;
 use super::failure::TmuxFailure;
 use super::guard::{fresh, typing};
 use super::quote::quote;
-use crate::provider::{Profile, process};
+use crate::provider::Profile;
+use crate::sys;
 
 /// One comparison of everything, the program's name and the clock included, is a good deal cheaper
 /// for the server than several.
@@ -30,7 +31,7 @@ pub(super) fn nudged_at_once(
 ) -> Result<bool, TmuxFailure> {
     let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
     // A shell that waits for a program, such as a supervisor, does not read lines. The full inspection decides.
-    if binding.started.is_some() && process::has_children(binding.pid) {
+    if binding.started.is_some() && !sys::children(binding.pid).is_empty() {
         return Ok(false);
     }
     let target = quote(&binding.id);

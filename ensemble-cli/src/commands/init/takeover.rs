@@ -3,7 +3,6 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::Error;
-use ensemble_core::event_log::EventLog;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::Project;
 use serde_json::{Value, json};
@@ -13,14 +12,6 @@ use crate::context::Context;
 use crate::output::{FAINT, STRONG, WARNING};
 
 const THING_CHARS: usize = 32;
-
-/// Begins a session of the event log, so that our records have their own file. The last log of the other
-/// program gets one line, which names it.
-pub(super) fn begin_log(project: &Project) -> Outcome {
-    project.ensure_state()?;
-    EventLog::start_session(&project.logs(), "ensemble")?;
-    Ok(())
-}
 
 /// Makes the mailboxes of the agents that were taken over.
 pub(super) fn add_mailboxes(found: &UpstreamProject, spool: &Spool) -> Outcome<usize> {

@@ -19,7 +19,6 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::durable::{Dir, read_file};
 use ensemble_core::message::Name;
-use ensemble_tmux::tmux::TmuxServer;
 use serde::Serialize;
 use serde_json::json;
 
@@ -179,12 +178,9 @@ impl UpstreamProject {
     fn look_for_panes(&mut self) {
         let Ok(server) = ensemble_app::agent_panes::nearest_server(None) else { return };
         let Ok(panes) = server.panes() else { return };
-        self.note_panes(&server, |id| panes.iter().any(|pane| pane.id == *id && !pane.dead));
-    }
-
-    fn note_panes(&mut self, server: &TmuxServer, lives: impl Fn(&String) -> bool) {
         for agent in &mut self.agents {
-            agent.lives = Some(lives(&agent.pane));
+            let lives = panes.iter().any(|pane| pane.id == agent.pane && !pane.dead);
+            agent.lives = Some(lives);
         }
         if self.agents.iter().any(|agent| agent.lives == Some(true)) {
             self.socket = Some(server.socket().to_owned());
