@@ -35,7 +35,6 @@ mod hooks_installed;
 mod hostile_config;
 mod ladders;
 mod landed;
-mod late;
 mod left_boards;
 mod lint;
 mod live;

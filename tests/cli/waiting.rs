@@ -68,16 +68,6 @@ pub(crate) fn end(child: Child) -> Ran {
     ran(child.wait_with_output().unwrap())
 }
 
-#[test]
-fn a_consumer_wakes_when_a_message_arrives() {
-    let bed = Bed::new();
-    let consumer = bed.start("recv --as w1 --wait 1h --body", Stdio::null());
-    until_it_listens(&consumer);
-    bed.send("good morning");
-    let ran = end(consumer);
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "good morning"));
-}
-
 /// A mailbox with a lease of one second, whose only message was received by a process that has ended.
 fn with_a_dead_holder(bed: &Bed) {
     bed.ok("mailbox add impatient --lease 1s");

@@ -164,25 +164,6 @@ fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
     assert!(why.contains("no answer (`list_agents` lists the agents"), "{why}");
 }
 
-/// No watcher runs that could begin its departure.
-#[test]
-fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_over_tools() {
-    let bed = project();
-    let config = "durability: process\nidentity: {outsiders: allow}\n";
-    bed.write_file("ensemble.yaml", config);
-    let roster = bed.project().join(".ensemble/roster");
-    std::fs::create_dir_all(&roster).unwrap();
-    let row = "version: 1\nname: Tara\nrole: coder\nprovider: shell\nmailbox: Tara\nstate: up\n\
-               since: \"2026-01-01T00:00:00.000Z\"\n";
-    std::fs::write(roster.join("Tara.yaml"), row).unwrap();
-    bed.ok("request shutdown Tara --as operator --id r1");
-    let agree = json!({ "request_id": "r1", "approve": true });
-    let said = session(&bed, "Tara", &[("shutdown_response", agree), ("claim_task", json!({}))]);
-    assert!(!said[0].0, "{said:?}");
-    let refused = said[1].1.to_string();
-    assert!(said[1].0 && refused.contains("Tara is leaving: it begins nothing more"), "{said:?}");
-}
-
 fn commit_in(bed: &Bed, task: &str) {
     let tree = bed.project().join(".worktrees").join(task);
     git(&tree, "commit --quiet --allow-empty -m done");
