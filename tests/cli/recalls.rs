@@ -123,23 +123,6 @@ fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_afte
     bed.fails(2, "send --to w1 --when soon -m x");
 }
 
-/// Each reminder costs a request, so one speaks of all.
-#[test]
-fn many_messages_that_are_held_are_reminded_of_at_once() {
-    let bed = Bed::new();
-    for number in 0..20 {
-        bed.send(&format!("message {number}"));
-    }
-    assert!(hook(&bed, "tool").contains("message 19"), "they come in one batch");
-    let reminded = hook(&bed, "stop");
-    assert_eq!(reminded.matches("Reminder: you still hold").count(), 8, "{reminded}");
-    assert!(
-        reminded.contains("You still hold 12 more: `ensemble inbox` lists them."),
-        "{reminded}"
-    );
-    assert_eq!(hook(&bed, "stop"), "");
-}
-
 #[test]
 fn a_session_is_asked_before_it_is_given_anything_twice() {
     let bed = Bed::new();
