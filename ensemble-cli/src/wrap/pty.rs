@@ -304,16 +304,8 @@ impl PseudoTerminal for NoTerminal {
     fn shown(&self) -> TerminalSnapshot {
         TerminalSnapshot { input_off: true, ..TerminalSnapshot::default() }
     }
-    fn last_key(&self) -> Option<Instant> {
-        None
-    }
-    fn hold_keys(&self) {}
-    fn release_keys(&self) {}
     fn write(&self, _: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-    fn version(&self) -> u64 {
-        0
     }
     fn wait_for_change(&self, _: u64, _: Instant) {}
 }

@@ -86,17 +86,9 @@ impl PseudoTerminal for PaneScreen {
         }
         shown
     }
-    fn last_key(&self) -> Option<Instant> {
-        None
-    }
-    fn hold_keys(&self) {}
-    fn release_keys(&self) {}
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         self.write_bytes(bytes);
         Ok(())
-    }
-    fn version(&self) -> u64 {
-        0
     }
     fn wait_for_change(&self, _: u64, _: Instant) {
         thread::yield_now();

@@ -39,16 +39,20 @@ const BACKSPACE: u8 = 0x7f;
 pub trait PseudoTerminal: Send + Sync {
     /// The screen, the cursor and the title.
     fn shown(&self) -> TerminalSnapshot;
-    /// When the person last pressed a key.
-    fn last_key(&self) -> Option<Instant>;
-    /// Keeps the person's keys back from now on.
-    fn hold_keys(&self);
+    /// When the person last pressed a key, where that can be seen.
+    fn last_key(&self) -> Option<Instant> {
+        None
+    }
+    /// Keeps the person's keys back from now on, where they pass through this process.
+    fn hold_keys(&self) {}
     /// Lets them continue, in their order.
-    fn release_keys(&self);
+    fn release_keys(&self) {}
     /// Sends bytes to the agent, beside the person's keys.
     fn write(&self, bytes: &[u8]) -> io::Result<()>;
-    /// How often the screen has changed.
-    fn version(&self) -> u64;
+    /// How often the screen has changed; always 0 where that cannot be counted.
+    fn version(&self) -> u64 {
+        0
+    }
     /// Returns once the screen has another version than `seen`, or at `deadline`.
     fn wait_for_change(&self, seen: u64, deadline: Instant);
     /// A reason against typing that the screen last shown does not show.

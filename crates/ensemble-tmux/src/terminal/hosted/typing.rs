@@ -36,16 +36,8 @@ impl PseudoTerminal for HostedTerminal {
         *self.refusal.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = screen.refusal;
         screen.shown
     }
-    fn last_key(&self) -> Option<Instant> {
-        None
-    }
-    fn hold_keys(&self) {}
-    fn release_keys(&self) {}
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         self.pane.write_bytes(bytes)
-    }
-    fn version(&self) -> u64 {
-        0
     }
     fn wait_for_change(&self, _: u64, deadline: Instant) {
         thread::sleep(LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
