@@ -148,9 +148,6 @@ pub trait Contract: Serialize + Sized + sealed::Sealed {
 
     #[doc(hidden)]
     fn read(file: &str, fields: &mut FieldReader<'_>) -> Self;
-
-    #[doc(hidden)]
-    fn keep_extra(&mut self, rest: Map<String, Json>);
 }
 
 mod sealed {
@@ -198,8 +195,7 @@ pub fn read_node<T: Contract>(
     let mut problems = Vec::new();
     let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let mut reader = FieldReader::new(fields, &mut problems);
-    let mut document = T::read(&file.unwrap_or_default(), &mut reader);
-    document.keep_extra(reader.rest());
+    let document = T::read(&file.unwrap_or_default(), &mut reader);
     if problems.is_empty() { Ok(Reading::Whole(document)) } else { Err(broken(problems)) }
 }
 

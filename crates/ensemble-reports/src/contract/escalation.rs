@@ -66,11 +66,7 @@ impl Contract for EscalationReport {
             from: fields.text(&["from", "escalated_by"]),
             escalated_at: fields.text(&["escalated_at", "at", "timestamp"]),
             action: fields.text(&["action", "recommendation"]),
-            extra: Map::new(),
+            extra: fields.rest(),
         }
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
     }
 }

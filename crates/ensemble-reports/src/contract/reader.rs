@@ -221,7 +221,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// The fields that were not taken, under their own names.
-    pub(super) fn rest(self) -> Map<String, Json> {
+    pub(super) fn rest(&self) -> Map<String, Json> {
         let left = self.fields.iter().zip(&self.taken).filter(|(_, taken)| !**taken);
         left.filter(|((_, field), _)| !matches!(field.node.value, NodeValue::Null))
             .map(|((_, field), _)| (field.name.clone(), field.node.to_json()))

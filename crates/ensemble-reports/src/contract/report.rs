@@ -124,11 +124,7 @@ impl Contract for TaskReport {
             failure_reason: fields.prose(&["failure_reason", "reason", "blocked_reason"]),
             options_considered: fields.texts(&["options_considered", "options"]),
             completed_at: fields.text(&["completed_at", "finished_at", "at", "timestamp"]),
-            extra: Map::new(),
+            extra: fields.rest(),
         }
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
     }
 }

@@ -133,9 +133,8 @@ impl ReviewFinding {
             line,
             description: fields.required_text(description, "say what is wrong there"),
             recommendation: fields.text(&["recommendation", "suggestion", "fix", "remedy"]),
-            extra: Map::new(),
+            extra: fields.rest(),
         };
-        finding.extra = fields.rest();
         finding.note_column(column);
         finding
     }
@@ -207,11 +206,7 @@ impl Contract for Review {
             summary: fields.prose(&["summary", "comment", "message"]),
             findings,
             reviewed_at: fields.text(&["reviewed_at", "completed_at", "at", "timestamp"]),
-            extra: Map::new(),
+            extra: fields.rest(),
         }
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
     }
 }

@@ -174,12 +174,8 @@ impl Contract for Summary {
             task_results,
             errors: fields.texts(&["errors", "error"]),
             completed_at: fields.text(&["completed_at", "finished_at", "at", "timestamp"]),
-            extra: Map::new(),
+            extra: fields.rest(),
         }
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
     }
 }
 

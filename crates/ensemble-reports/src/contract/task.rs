@@ -44,19 +44,6 @@ impl WorkerTask {
         Self { id: id.into(), instruction: instruction.into(), ..Self::default() }
     }
 
-    fn read_fields(fields: &mut FieldReader<'_>) -> Self {
-        let instruction = &["instruction", "instructions", "description", "prompt", "task", "goal"];
-        Self {
-            id: fields.required_text(&TASK_ID_FIELDS, "name the task, as in `id: task-001`"),
-            instruction: fields.required_text(instruction, "say what is to be done"),
-            files: fields.texts(&["files", "file"]),
-            workflow: fields.choice(&["workflow"], Workflow::SPELLINGS),
-            created_at: fields.text(&["created_at", "at", "timestamp"]),
-            blocked_by: fields.texts(&["blocked_by", "blockedby", "depends_on", "dependencies"]),
-            extra: Map::new(),
-        }
-    }
-
     fn read_item(name: String, node: &DocumentNode, fields: &mut FieldReader<'_>) -> Self {
         let Some(below) = node.fields() else {
             let detail = format!("is {}, not a task", node.kind());
@@ -65,9 +52,7 @@ impl WorkerTask {
             return Self::default();
         };
         let mut fields = FieldReader::below(format!("{name}."), below, fields.problems());
-        let mut task = Self::read_fields(&mut fields);
-        task.extra = fields.rest();
-        task
+        Self::read("", &mut fields)
     }
 }
 
@@ -76,11 +61,16 @@ impl Contract for WorkerTask {
     const SIGNATURE: &'static [&'static str] = &["instruction", "blocked_by", "blockedby"];
 
     fn read(_file: &str, fields: &mut FieldReader<'_>) -> Self {
-        Self::read_fields(fields)
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
+        let instruction = &["instruction", "instructions", "description", "prompt", "task", "goal"];
+        Self {
+            id: fields.required_text(&TASK_ID_FIELDS, "name the task, as in `id: task-001`"),
+            instruction: fields.required_text(instruction, "say what is to be done"),
+            files: fields.texts(&["files", "file"]),
+            workflow: fields.choice(&["workflow"], Workflow::SPELLINGS),
+            created_at: fields.text(&["created_at", "at", "timestamp"]),
+            blocked_by: fields.texts(&["blocked_by", "blockedby", "depends_on", "dependencies"]),
+            extra: fields.rest(),
+        }
     }
 }
 
@@ -169,12 +159,8 @@ impl Contract for Instruction {
             created_at: fields.text(&["created_at", "at", "timestamp"]),
             workflow: fields.choice(&["workflow"], Workflow::SPELLINGS),
             pattern: fields.choice(&["pattern"], Pattern::SPELLINGS),
-            extra: Map::new(),
+            extra: fields.rest(),
         }
-    }
-
-    fn keep_extra(&mut self, rest: Map<String, Json>) {
-        self.extra = rest;
     }
 }
 
