@@ -44,12 +44,8 @@ pub enum ReadyObstacle {
     Limited,
     /// A person has typed something and not sent it.
     Draft,
-    /// The command that should open it failed.
-    CommandFailed,
     /// The worker's program has crashed.
     Crashed,
-    /// The worker's program does not react.
-    Hung,
 }
 
 /// The canonical error types.
@@ -59,8 +55,8 @@ pub enum ReadyObstacle {
 /// | the window could not be inspected, the session is dead, or the program is unknown | `unknown_worker_state` |
 /// | no program, and an open command had been sent or was refused | `provider_launch_failed` |
 /// | no program, and none had been sent: it was running until then | `workspace_not_open` |
-/// | the program crashed or its command failed | `provider_launch_failed` |
-/// | the program runs; busy, asking, logged out, hung or silent: the observation says which | `no_pong_timeout` |
+/// | the program crashed | `provider_launch_failed` |
+/// | the program runs; busy, asking, logged out or silent: the observation says which | `no_pong_timeout` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorType {
@@ -92,18 +88,10 @@ impl ErrorType {
         match (diagnosis.workspace, diagnosis.obstacle, diagnosis.session_alive) {
             (Workspace::Open | Workspace::Closed | Workspace::Unknown, _, false)
             | (Workspace::Unknown, _, true) => Self::UnknownWorkerState,
-            (
-                Workspace::Open,
-                Some(ReadyObstacle::Crashed | ReadyObstacle::CommandFailed),
-                true,
-            ) => Self::ProviderLaunchFailed,
+            (Workspace::Open, Some(ReadyObstacle::Crashed), true) => Self::ProviderLaunchFailed,
             (Workspace::Open, _, true) => Self::NoPongTimeout,
             (Workspace::Closed, _, true) if opened => Self::ProviderLaunchFailed,
-            (
-                Workspace::Closed,
-                Some(ReadyObstacle::Crashed | ReadyObstacle::CommandFailed),
-                true,
-            ) => Self::ProviderLaunchFailed,
+            (Workspace::Closed, Some(ReadyObstacle::Crashed), true) => Self::ProviderLaunchFailed,
             (Workspace::Closed, _, true) => Self::WorkspaceNotOpen,
         }
     }

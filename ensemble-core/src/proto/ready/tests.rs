@@ -132,7 +132,6 @@ fn error_types_follow_the_table() {
     for (obstacle_seen, expected) in [
         (ReadyObstacle::Busy, ErrorType::NoPongTimeout),
         (ReadyObstacle::Login, ErrorType::NoPongTimeout),
-        (ReadyObstacle::Hung, ErrorType::NoPongTimeout),
         (ReadyObstacle::Crashed, ErrorType::ProviderLaunchFailed),
     ] {
         let (_, log) = silent_worker(|_| obstacle(obstacle_seen), true);

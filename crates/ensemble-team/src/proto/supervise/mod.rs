@@ -5,7 +5,6 @@
 //! state           event / time                         -> state          effects
 //! New             Start                                -> Registering    Register
 //! Registering     Registered                           -> Looking        Look
-//! Registering     Refused                              -> Ended          Ended(Refused)
 //! Looking         Nothing                              -> Idle           (30 s, a planner 60 s)
 //! Looking         Contended, at most 3 times           -> Idle           (1 to 5 s; then as Nothing)
 //! Looking         Claimed (new work: counters 0)       -> Checking       Check
@@ -180,7 +179,6 @@ impl Machine for Supervise {
         self.state = match event {
             Event::Start => self.started(),
             Event::Registered => self.registered(),
-            Event::Refused => self.refused(),
             Event::Failed => self.failed(now),
             Event::Nothing => self.nothing(now),
             Event::Contended { wait } => self.contended(now, wait),

@@ -282,14 +282,6 @@ impl Supervise {
         }
     }
 
-    /// Another supervisor has the id.
-    pub(super) fn refused(&mut self) -> State {
-        match self.state {
-            State::Registering => self.end(EndReason::Refused),
-            late => late,
-        }
-    }
-
     /// There is nothing to claim.
     pub(super) fn nothing(&mut self, now: Monotonic) -> State {
         match self.state {

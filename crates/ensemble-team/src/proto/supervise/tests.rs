@@ -120,7 +120,6 @@ fn events() -> Vec<(&'static str, Event)> {
     vec![
         ("Start", Event::Start),
         ("Registered", Event::Registered),
-        ("Refused", Event::Refused),
         ("Failed", Event::Failed),
         ("Nothing", Event::Nothing),
         ("Contended", Event::Contended { wait: Duration::from_secs(1) }),

@@ -68,8 +68,6 @@ pub enum Event {
     Start,
     /// The agent is on the board.
     Registered,
-    /// Another supervisor has this id, or has registered it.
-    Refused,
     /// The requested action failed for a temporary reason: a lock, a disk.
     Failed,
     /// There is no work for the agent.
