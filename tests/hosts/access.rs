@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::conformance::bed::{MAILBOX, message, name};
+use crate::conformance::bed::{MAILBOX, message, name, settle_all};
 use crate::nats_support::{PATIENCE, Server, free_port, openssl};
 use crate::queue::AheadClock;
 use ensemble_core::Error;
@@ -236,15 +236,6 @@ fn carry(all: &NatsTransport) -> BridgeReport {
     all.carry_handed_in(&name("lead")).unwrap()
 }
 
-fn bodies(all: &NatsTransport, mailbox: &str) -> Vec<String> {
-    let mut bodies = Vec::new();
-    while let Some(delivery) = all.receive(&name(mailbox), &name(mailbox)).unwrap() {
-        all.settle(&delivery.lease).unwrap();
-        bodies.push(delivery.envelope.body);
-    }
-    bodies
-}
-
 #[test]
 fn limited_credentials_have_their_own_mailbox_and_nothing_of_another() {
     let (_home, _server, all, few) = with_limits();
@@ -267,7 +258,7 @@ fn limited_credentials_have_their_own_mailbox_and_nothing_of_another() {
     }
     few.follow_team().unwrap();
     assert_eq!(few.mailboxes().unwrap(), [name("few")], "it follows what it may follow");
-    assert_eq!(bodies(&all, "lead"), ["for the lead"]);
+    assert_eq!(settle_all(&all, "lead"), ["for the lead"]);
 }
 
 #[test]
@@ -279,10 +270,10 @@ fn a_message_that_was_handed_in_is_stored_once_and_changes_nothing_else() {
     // As if a watcher had died before it removed what it had stored.
     all.publish(&report("r1", "done")).unwrap();
     assert_eq!(carry(&all).carried, 1);
-    assert_eq!(bodies(&all, "lead"), ["done"]);
+    assert_eq!(settle_all(&all, "lead"), ["done"]);
     // Nothing waits there any more, so the servers take the id again; the mailbox does not.
     few.publish(&report("r1", "done")).unwrap();
-    assert_eq!((carry(&all).carried, bodies(&all, "lead").len()), (1, 0));
+    assert_eq!((carry(&all).carried, settle_all(&all, "lead").len()), (1, 0));
     all.publish(&report("r.2", "done")).unwrap();
     for id in ["r1", "r.2"] {
         few.publish(&report(id, "all tests pass")).unwrap();
@@ -291,7 +282,7 @@ fn a_message_that_was_handed_in_is_stored_once_and_changes_nothing_else() {
         let its = |letter: &&DeadLetter| letter.id.as_str().starts_with(&format!("{id}."));
         assert!(dead.iter().find(its).expect(id).reason.contains("not carried"), "{dead:?}");
     }
-    assert!(bodies(&all, "few")[0].contains("not carried"), "its sender is told");
+    assert!(settle_all(&all, "few")[0].contains("not carried"), "its sender is told");
 }
 
 #[test]
@@ -303,10 +294,10 @@ fn a_full_mailbox_takes_what_was_handed_in_once_there_is_room() {
     let first = carry(&all);
     assert_eq!((first.carried, first.stuck.is_some()), (2, true));
     assert_eq!(all.handed_in_mailboxes(), [name("lead")], "it is not forgotten");
-    assert_eq!(bodies(&all, "lead"), ["0", "1"]);
+    assert_eq!(settle_all(&all, "lead"), ["0", "1"]);
     assert_eq!(carry(&all).carried, 1);
     assert!(all.handed_in_mailboxes().is_empty());
-    assert_eq!(bodies(&all, "lead"), ["2"]);
+    assert_eq!(settle_all(&all, "lead"), ["2"]);
 }
 
 #[test]
@@ -334,13 +325,13 @@ fn no_client_hands_in_under_another_name() {
     while buried < 3 {
         buried += carry(&all).buried;
     }
-    assert!(bodies(&all, "lead").is_empty());
+    assert!(settle_all(&all, "lead").is_empty());
     let dead = all.dead_letters(&name("lead")).unwrap();
     let reasons: Vec<&str> = dead.iter().map(|letter| letter.reason.as_str()).collect();
     assert!(reasons.iter().any(|why| why.contains("handed in by `few`")), "{reasons:?}");
     // None of them is in the way of what comes later.
     few.publish(&report("r4", "done")).unwrap();
-    assert_eq!((carry(&all).carried, bodies(&all, "lead")), (1, vec!["done".to_owned()]));
+    assert_eq!((carry(&all).carried, settle_all(&all, "lead")), (1, vec!["done".to_owned()]));
 }
 
 #[test]

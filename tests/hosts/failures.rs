@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::conformance::bed::{MAILBOX, id, message, name};
+use crate::conformance::bed::{MAILBOX, id, message, name, settle_all};
 use crate::nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use ensemble_core::Error;
 use ensemble_core::document::SharedFiles as _;
@@ -35,16 +35,6 @@ fn spool_at(home: &Path) -> Spool {
     spool
 }
 
-/// Receives and settles everything; the bodies in order.
-fn settle_all(queue: &NatsTransport) -> Vec<String> {
-    let mut bodies = Vec::new();
-    while let Some(delivery) = queue.receive(&name(MAILBOX), &name("reader")).unwrap() {
-        queue.settle(&delivery.lease).unwrap();
-        bodies.push(delivery.envelope.body);
-    }
-    bodies
-}
-
 #[test]
 fn killing_the_server_in_the_middle_loses_nothing() {
     const MESSAGES: usize = 400;
@@ -63,7 +53,7 @@ fn killing_the_server_in_the_middle_loses_nothing() {
             let mut received = Vec::new();
             loop {
                 let was_sent = is_sent.load(Ordering::SeqCst);
-                received.extend(settle_all(&queue));
+                received.extend(settle_all(&queue, MAILBOX));
                 if was_sent && received.len() >= MESSAGES {
                     return received;
                 }
@@ -107,7 +97,7 @@ fn a_lease_outlives_the_server() {
     queue.publish(&message("two")).unwrap();
     let lease = queue.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
     server.restart();
-    assert_eq!(settle_all(&queue), ["two"], "a held message is not delivered again");
+    assert_eq!(settle_all(&queue, MAILBOX), ["two"], "a held message is not delivered again");
     queue.settle(&lease).unwrap();
     assert!(matches!(queue.settle(&lease), Err(Error::LeaseLost { .. })));
 }
@@ -150,7 +140,7 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
         PostOutcome::Sent(PublishOutcome::Stored)
     );
     assert_eq!(outbox.waiting().unwrap(), 0);
-    assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
+    assert_eq!(settle_all(&back, MAILBOX), ["0", "1", "2", "3", "5"]);
     let letters = outbox.spool().dead_letters(&name("no-such-box")).unwrap();
     assert!(letters[0].reason.contains("no mailbox `no-such-box`"), "{}", letters[0].reason);
 }
@@ -189,7 +179,7 @@ fn a_silent_server_ends_every_call_and_stores_once() {
         Err(Error::LeaseLost { now, .. }) => assert_eq!(now, "settled"),
         Err(error) => panic!("{error}"),
     }
-    assert_eq!(settle_all(&queue), ["meanwhile"]);
+    assert_eq!(settle_all(&queue, MAILBOX), ["meanwhile"]);
 }
 
 #[test]
@@ -214,7 +204,7 @@ fn a_cluster_goes_on_without_one_of_three() {
         server.run();
         cluster.catches_up(round);
     }
-    assert_eq!(settle_all(&queue), expected);
+    assert_eq!(settle_all(&queue, MAILBOX), expected);
 }
 
 /// A consumer that was made on another server than the one that is asked: its first question must arrive. It is
@@ -237,7 +227,7 @@ fn a_reader_of_a_cluster_needs_one_consumer() {
         let url = cluster.servers[n % cluster.servers.len()].url();
         let queue = NatsTransport::connect(&options(url).with_patience(PATIENCE)).unwrap();
         queue.publish(&message(&n.to_string())).unwrap();
-        assert_eq!(settle_all(&queue), [n.to_string()]);
+        assert_eq!(settle_all(&queue, MAILBOX), [n.to_string()]);
     }
     // One that follows the mailbox, and one for the time.
     let made = made.count();
@@ -327,7 +317,7 @@ fn a_bridge_carries_once_whatever_happened_before() {
         .carry(&name(MAILBOX))
         .unwrap();
     assert_eq!((carried.carried, carried.buried), (5, 0));
-    let mut bodies = settle_all(&queue);
+    let mut bodies = settle_all(&queue, MAILBOX);
     bodies.sort_unstable();
     assert_eq!(bodies, ["0", "1", "2", "3", "4"]);
     assert_eq!(spool.counts(&name(MAILBOX)).unwrap().settled, 5);
@@ -363,7 +353,7 @@ fn a_bridge_holds_on_while_the_server_is_away() {
     while bridge.carry(&name(MAILBOX)).is_err() {
         assert!(start.elapsed() < PATIENCE, "the bridge goes on by itself");
     }
-    assert_eq!(settle_all(&patient), ["patient"]);
+    assert_eq!(settle_all(&patient, MAILBOX), ["patient"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::conformance::bed::{MAILBOX, id, message, name, observe_for};
+use crate::conformance::bed::{MAILBOX, id, message, name, observe_for, settle_all};
 use crate::nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
     program,
@@ -30,15 +30,6 @@ const LONG: Duration = Duration::from_secs(700);
 
 fn reached(port: u16, team: &str) -> NatsOptions {
     NatsOptions::new(format!("nats://127.0.0.1:{port}"), name(team)).with_patience(PATIENCE)
-}
-
-fn settle_all(queue: &NatsTransport, holder: &str) -> Vec<String> {
-    let mut bodies = Vec::new();
-    while let Some(delivery) = queue.receive(&name(MAILBOX), &name(holder)).unwrap() {
-        queue.settle(&delivery.lease).unwrap();
-        bodies.push(delivery.envelope.body);
-    }
-    bodies
 }
 
 fn outbox_at(home: &std::path::Path) -> Outbox {
@@ -92,8 +83,8 @@ fn a_slow_network_costs_time_and_nothing_else() {
     }
     let (mut there, mut here) = std::thread::scope(|scope| {
         // Both take from one mailbox, and the far one is late with every take.
-        let there = scope.spawn(|| settle_all(&far, "far"));
-        let here = scope.spawn(|| settle_all(&near, "near"));
+        let there = scope.spawn(|| settle_all(&far, MAILBOX));
+        let here = scope.spawn(|| settle_all(&near, MAILBOX));
         (there.join().unwrap(), here.join().unwrap())
     });
     there.append(&mut here);
@@ -133,7 +124,7 @@ fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
     near.settle(&again.lease).unwrap();
     outbox.drain(&back).unwrap();
     assert_eq!(outbox.waiting().unwrap(), 0);
-    assert_eq!(settle_all(&near, "near"), ["waits"]);
+    assert_eq!(settle_all(&near, MAILBOX), ["waits"]);
 }
 
 /// Three servers of which the first reaches the others only through `link`.
@@ -216,7 +207,7 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
     let back = NatsTransport::connect(&lone).unwrap();
     outbox.drain(&back).unwrap();
     assert_eq!(outbox.waiting().unwrap(), 0);
-    let found = settle_all(&most, "reader");
+    let found = settle_all(&most, MAILBOX);
     let unique: BTreeSet<&str> = found.iter().map(String::as_str).collect();
     let stored = split.stored();
     assert_eq!(
@@ -224,7 +215,7 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
         (2 * MESSAGES + 1, 2 * MESSAGES + 1),
         "{found:?}, the servers have {stored:?}"
     );
-    assert!(settle_all(&back, "reader").is_empty(), "both sides see the same");
+    assert!(settle_all(&back, MAILBOX).is_empty(), "both sides see the same");
 }
 
 #[test]
@@ -318,7 +309,7 @@ fn a_leaf_node_that_loses_its_server_loses_no_message() {
         assert!(waiting.join().unwrap());
     });
     far.settle(&lease).unwrap();
-    assert_eq!(settle_all(&far, "far"), ["cut off"]);
+    assert_eq!(settle_all(&far, MAILBOX), ["cut off"]);
     // The server forgets what the leaf node has asked it, which is asked again.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| far.wait(&name(MAILBOX), PATIENCE).unwrap());
@@ -326,5 +317,5 @@ fn a_leaf_node_that_loses_its_server_loses_no_message() {
         near.publish(&message("after")).unwrap();
         assert!(waiting.join().unwrap());
     });
-    assert_eq!(settle_all(&far, "far"), ["after"]);
+    assert_eq!(settle_all(&far, MAILBOX), ["after"]);
 }

@@ -86,6 +86,17 @@ pub fn bodies(bed: &dyn Bed) -> Vec<String> {
     std::iter::from_fn(|| receive_as(bed, "reader")).map(|d| d.envelope.body).collect()
 }
 
+/// Receives and settles everything in a mailbox; the bodies in order.
+pub fn settle_all(queue: &dyn Broker, mailbox: &str) -> Vec<String> {
+    let mailbox = name(mailbox);
+    let mut bodies = Vec::new();
+    while let Some(delivery) = queue.receive(&mailbox, &mailbox).unwrap() {
+        queue.settle(&delivery.lease).unwrap();
+        bodies.push(delivery.envelope.body);
+    }
+    bodies
+}
+
 #[track_caller]
 pub fn assert_lost(what: &str, result: ensemble_core::Result<()>) {
     assert!(

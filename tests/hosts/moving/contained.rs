@@ -1,7 +1,7 @@
 //! One failure stays one failure: a full mailbox, an unknown one or a refused message keeps no other from
 //! being carried.
 
-use ensemble_core::broker::{Broker, RETURNED_TYPE};
+use ensemble_core::broker::RETURNED_TYPE;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
@@ -11,6 +11,7 @@ use ensemble_core::{Error, durable::Durability};
 use ensemble_nats::NatsTransport;
 
 use super::{name, servers};
+use crate::conformance::bed::settle_all;
 use crate::nats_support::Server;
 
 fn letter(to: &str, body: &str) -> Envelope {
@@ -26,16 +27,6 @@ fn crowded(server: &Server) -> NatsTransport {
     }
     queue.publish(&letter("full", "first")).unwrap();
     queue
-}
-
-fn bodies(queue: &dyn Broker, mailbox: &str) -> Vec<String> {
-    let mailbox = name(mailbox);
-    let mut bodies = Vec::new();
-    while let Some(delivery) = queue.receive(&mailbox, &mailbox).unwrap() {
-        queue.settle(&delivery.lease).unwrap();
-        bodies.push(delivery.envelope.body);
-    }
-    bodies
 }
 
 fn open(home: &tempfile::TempDir) -> Outbox {
@@ -61,10 +52,13 @@ fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
     );
     let full = outbox.post(Some(&queue), &letter("full", "third")).unwrap_err();
     assert!(matches!(full, Error::Full { .. }), "{full}");
-    assert_eq!(bodies(&queue, "w"), ["one", "two", "three"]);
-    assert_eq!(bodies(&queue, "full"), ["first"]);
+    assert_eq!(settle_all(&queue, "w"), ["one", "two", "three"]);
+    assert_eq!(settle_all(&queue, "full"), ["first"]);
     assert_eq!(outbox.drain(&queue).unwrap().carried, 1);
-    assert_eq!((bodies(&queue, "full"), outbox.waiting().unwrap()), (vec!["second".to_owned()], 0));
+    assert_eq!(
+        (settle_all(&queue, "full"), outbox.waiting().unwrap()),
+        (vec!["second".to_owned()], 0)
+    );
     // Nor does a mailbox of the outbox that cannot be read, which only its own messages need.
     outbox.post(None, &letter("w", "four")).unwrap();
     outbox.post(None, &letter("bad", "lost")).unwrap();
@@ -74,7 +68,7 @@ fn a_full_mailbox_keeps_nothing_else_in_the_outbox() {
     let outbox = open(&home);
     assert_eq!((outbox.waiting().unwrap(), outbox.dead().unwrap()), (1, 0));
     outbox.post(Some(&queue), &letter("w", "five")).unwrap();
-    assert_eq!(bodies(&queue, "w"), ["four", "five"]);
+    assert_eq!(settle_all(&queue, "w"), ["four", "five"]);
     outbox.post(Some(&queue), &letter("bad", "six")).unwrap_err();
 }
 
@@ -111,7 +105,7 @@ fn a_bridge_goes_on_behind_a_full_mailbox() {
     assert!(carry("full").stuck.is_some());
     assert_eq!(carry("w").carried, 1);
     assert_eq!(
-        (bodies(&queue, "w"), bodies(&queue, "full").len()),
+        (settle_all(&queue, "w"), settle_all(&queue, "full").len()),
         (vec!["carried".to_owned()], 1)
     );
     let carried = carry("full");
