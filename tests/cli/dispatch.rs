@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 
 use crate::bed::{Bed, Running, program, ran, watch};
+use crate::ladders::told;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
@@ -95,14 +96,6 @@ impl Team {
         let text = fs::read_to_string(self.bed.project().join("begun")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
-
-    fn summaries(&self) -> Vec<Value> {
-        let mut all = Vec::new();
-        while let Some(line) = self.bed.run("recv --as conductor --json").stdout.lines().next() {
-            all.push(serde_json::from_str(line).unwrap());
-        }
-        all
-    }
 }
 
 impl Drop for Team {
@@ -185,13 +178,13 @@ fn works_off_a_batch(team: &Team) {
             .any(|r| r["type"] == "file.routed" && r["data"]["type"] == "report.summary")
     });
     // On servers it is routed before it is stored there.
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let is_summary = |mail: &Value| mail["type"] == "report.summary";
     eventually("the conductor has it", || {
-        told.extend(team.summaries());
-        told.iter().any(is_summary)
+        received.extend(told(&team.bed));
+        received.iter().any(is_summary)
     });
-    assert_eq!(told.into_iter().filter(is_summary).count(), 1);
+    assert_eq!(received.into_iter().filter(is_summary).count(), 1);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
 use crate::bed::{Bed, Ran, objects, ran, to_end, words};
-use crate::strays::until;
+use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
 /// Puts something in the place of a file.
@@ -94,8 +94,8 @@ fn a_report_of_a_gibibyte_is_put_aside_unread() {
     sparse(&bed.project().join("large"));
     let report = bed.project().join("queue/reports/large-completed.yaml");
     fs::rename(bed.project().join("large"), &report).unwrap();
-    until("it is put aside", || !report.exists());
-    until("it is recorded", || {
+    eventually("it is put aside", || !report.exists());
+    eventually("it is recorded", || {
         bed.ok("log --type file.rejected").contains("has 1073741824 bytes, the limit is 1048576")
     });
     let most = peak(&watcher);
@@ -155,7 +155,7 @@ fn more_mailboxes_than_files_may_be_open() {
     bed.write_file("r", "n: 1\n");
     let report = bed.project().join("queue/reports/r-completed.yaml");
     fs::rename(bed.project().join("r"), report).unwrap();
-    until("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
+    eventually("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
     println!("{count} mailboxes: the watcher's peak: {} KiB", peak(&watcher));
     interrupt(watcher);
 }

@@ -62,39 +62,34 @@ impl Mcp {
         writeln!(self.server.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
 
-    fn answer(&mut self) -> Value {
+    /// Reads up to the next message that is wanted.
+    fn read_to(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line = self.answers.next().unwrap().unwrap();
             let said: Value = serde_json::from_str(&line).unwrap();
-            // Skip notifications.
-            if said.get("id").is_some() {
+            if is_wanted(&said) {
                 return said;
             }
         }
     }
 
+    fn answer(&mut self) -> Value {
+        // Skip notifications.
+        self.read_to(|said| said.get("id").is_some())
+    }
+
     /// Reads up to the next notice of progress of a call.
     fn next_progress(&mut self, token: u64) {
-        loop {
-            let line = self.answers.next().unwrap().unwrap();
-            let said: Value = serde_json::from_str(&line).unwrap();
-            if said["method"] == "notifications/progress"
-                && said["params"]["progressToken"] == token
-            {
-                return;
-            }
-        }
+        self.read_to(|said| {
+            said["method"] == "notifications/progress" && said["params"]["progressToken"] == token
+        });
     }
 
     /// Reads up to the next notice that a resource has changed.
     fn next_update(&mut self, uri: &str) {
-        loop {
-            let line = self.answers.next().unwrap().unwrap();
-            let said: Value = serde_json::from_str(&line).unwrap();
-            if said["method"] == "notifications/resources/updated" && said["params"]["uri"] == uri {
-                return;
-            }
-        }
+        self.read_to(|said| {
+            said["method"] == "notifications/resources/updated" && said["params"]["uri"] == uri
+        });
     }
 
     /// The answer of a tool: its text, which is an object unless the tool refused.

@@ -5,10 +5,11 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, git, watch};
+use crate::bed::{Bed, watch};
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
+use crate::worktrees::commit;
 
 /// A host of a team, with its own repository.
 fn host(server: &Server, team: &str) -> Bed {
@@ -20,14 +21,6 @@ fn host(server: &Server, team: &str) -> Bed {
 fn hosts(server: &Server) -> (Bed, Bed) {
     let team = fresh_team();
     (host(server, &team), host(server, &team))
-}
-
-/// Commits something in the worktree of a task.
-fn work(bed: &Bed, task: &str) {
-    let tree = bed.project().join(".worktrees").join(task);
-    std::fs::write(tree.join("done.txt"), "x").unwrap();
-    git(&tree, "add .");
-    git(&tree, "commit --quiet -m work");
 }
 
 fn task(bed: &Bed, id: &str) -> Value {
@@ -69,7 +62,7 @@ fn a_task_is_done_on_the_host_that_has_its_worktree() {
     far.ok("task claim t1 --as bob");
     assert!(near.fails(1, "task claim t1 --as ann").contains("its status is CLAIMED"));
     assert_eq!(task(&near, "t1")["assigned_to"], json!("bob"));
-    work(&far, "t1");
+    commit(&far, "t1", "done.txt");
     assert!(near.fails(1, "task submit t1 --as bob").contains("its worktree is on host"));
     far.ok("agent heartbeat --as bob");
     far.ok("task submit t1 --as bob");

@@ -10,6 +10,7 @@ use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
+use crate::worktrees::commit;
 
 const INTEGRATION: &str = "refs/heads/integration";
 
@@ -76,18 +77,10 @@ impl Team {
     }
 }
 
-/// Commits something in the worktree of a task.
-fn work(bed: &Bed, task: &str) {
-    let tree = bed.project().join(".worktrees").join(task);
-    std::fs::write(tree.join(format!("{task}.txt")), "x").unwrap();
-    git(&tree, "add .");
-    git(&tree, "commit --quiet -m work");
-}
-
 /// From a claim to the submission.
 fn submit(bed: &Bed, task: &str, coder: &str) {
     bed.ok(&format!("task claim {task} --as {coder}"));
-    work(bed, task);
+    commit(bed, task, &format!("{task}.txt"));
     bed.ok(&format!("task submit {task} --as {coder}"));
 }
 
@@ -143,7 +136,7 @@ fn a_verb_that_is_killed_between_its_push_and_its_record_is_completed_by_a_rerun
     killed_after_push(&team, near, "task claim t1 --as ann", "task/t1");
     assert_eq!(team.task("t1")["status"], json!("UNCLAIMED"));
     far.ok("task claim t1 --as bob");
-    work(far, "t1");
+    commit(far, "t1", "t1.txt");
     killed_after_push(&team, far, "task submit t1 --as bob", "task/t1");
     assert_eq!(team.task("t1")["status"], json!("CLAIMED"));
     far.ok("task submit t1 --as bob");
@@ -230,7 +223,7 @@ fn the_tools_and_the_supervisor_of_another_host_go_on_with_a_task() {
     near.ok("mailbox add ann");
     let mut ann = Mcp::of(near, "ann");
     assert!(ann.call("claim_task", &json!({ "task_id": "t1" })).contains("task/t1"));
-    work(near, "t1");
+    commit(near, "t1", "t1.txt");
     assert!(ann.call("submit_task", &json!({ "task_id": "t1" })).contains("READY_FOR_REVIEW"));
     far.ok("task claim t1 --review --as lea");
     far.ok("task verdict t1 --approve --as lea");

@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Instant;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +13,7 @@ use serde_json::json;
 
 use crate::bad_parts::break_part;
 use crate::bed::{Bed, objects};
-use crate::tmux_support::PATIENCE;
+use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
 /// Each directory of a project, with a name that its own files have; `#` stands for a digit.
@@ -108,7 +107,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     until_it_listens(&watcher);
     // Of the drop boxes, all files but those that may still grow are set aside.
     let reports = bed.project().join("queue/reports");
-    until("strays in a drop box are put aside", || {
+    eventually("strays in a drop box are put aside", || {
         !reports.join("a4-completed.yaml").exists()
             && reports.join("a5-completed.yaml").symlink_metadata().is_err()
     });
@@ -135,7 +134,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     for line in ["log", "mailbox list", "doctor", "agent usage", "agent whoami --as w1"] {
         works(&bed, line);
     }
-    until("a good report is routed", || {
+    eventually("a good report is routed", || {
         works(&bed, "inbox --as dispatch --json").contains("good-completed.yaml")
             || works(&bed, "log --type file.routed --json").contains("good-completed.yaml")
     });
@@ -178,13 +177,4 @@ fn fsck_names_each_unreadable_file_of_the_state_directory_and_no_file_of_a_file_
     let found = bed.run("admin fsck");
     assert_eq!(found.code, 4, "{found:?}");
     assert!(parts.iter().all(|(part, _)| found.stdout.contains(part)), "{found:?}");
-}
-
-#[track_caller]
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::yield_now();
-    }
 }

@@ -17,7 +17,8 @@ fn bed(config: &str) -> Bed {
     bed
 }
 
-fn commit(bed: &Bed, task: &str, file: &str) {
+/// Commits a file in the worktree of a task.
+pub(crate) fn commit(bed: &Bed, task: &str, file: &str) {
     let tree = bed.project().join(".worktrees").join(task);
     std::fs::write(tree.join(file), "x").unwrap();
     git(&tree, "add .");

@@ -32,7 +32,7 @@ fn send(bed: &Bed, id: &str, kind: &str) {
 /// Waits until the watcher has done all that follows from what has landed so far. It takes one file after the
 /// other, so it has when it has routed a file that landed later.
 #[track_caller]
-fn settle_down(bed: &Bed, round: usize) {
+pub(crate) fn settle_down(bed: &Bed, round: usize) {
     let (file, content) = (format!("reports/mark-{round}-review.yaml"), format!("mark: {round}\n"));
     bed.land(&file, content);
     bed.routed_times(&file, 1);

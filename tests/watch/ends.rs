@@ -1,6 +1,7 @@
 //! With a real watcher, a report ends its task in whichever mailbox the message is: it is neither handed out again
 //! nor left waiting.
 
+use crate::answers::settle_down;
 use crate::support;
 use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
 use crate::watcher::Watcher;
@@ -43,16 +44,6 @@ fn report(bed: &Bed, task: &str, worker: &str) {
 fn is_settled(bed: &Bed, mailbox: &str, id: &MessageId) {
     let settled = || bed.spool().state(&name(mailbox), id).unwrap() == Some(State::Settled);
     eventually_true(PATIENCE, "the report settles the message", settled);
-}
-
-/// Waits until the watcher has done what follows from all that has landed before.
-#[track_caller]
-fn settle_down(bed: &Bed, round: usize) {
-    for mark in ["first", "second"] {
-        let file = format!("reports/{mark}-{round}-review.yaml");
-        bed.land(&file, format!("{mark}: {round}\n"));
-        bed.routed_times(&file, 1);
-    }
 }
 
 #[test]
