@@ -261,16 +261,12 @@ pub fn program_above(pid: u32) -> Option<(u32, u64)> {
 /// Exit status of the first process of a dead pane: as tmux reports it, or otherwise from the process table. Some
 /// ends of children are missed by tmux 3.3a. It collects such a child only after another one has ended.
 pub(crate) fn exit_status(reported: Option<i32>, pid: u32) -> Option<i32> {
-    reported.or_else(|| uncollected_status(pid))
+    reported.or_else(|| uncollected_status(&stat(pid)?))
 }
 
 /// The exit status of a process that has ended and that its parent has not collected yet. `None` for a
-/// process that runs, is gone, or was ended by a signal.
-fn uncollected_status(pid: u32) -> Option<i32> {
-    status_of_zombie(&stat(pid)?)
-}
-
-fn status_of_zombie(stat: &str) -> Option<i32> {
+/// process that runs, or was ended by a signal.
+pub(crate) fn uncollected_status(stat: &str) -> Option<i32> {
     let (_, after_name) = stat.rsplit_once(") ")?;
     if !after_name.starts_with('Z') {
         return None;
@@ -289,20 +285,6 @@ fn field(stat: &str, number: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_status_of_a_process_that_was_not_collected_is_known() {
-        let mut child = std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
-        let pid = child.id();
-        let ended = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
-        let id = rustix::process::Pid::from_child(&child);
-        rustix::process::waitid(rustix::process::WaitId::Pid(id), ended).unwrap();
-        assert_eq!(uncollected_status(pid), Some(3));
-        assert_eq!((exit_status(None, pid), exit_status(Some(0), pid)), (Some(3), Some(0)));
-        child.wait().unwrap();
-        assert_eq!(uncollected_status(pid), None);
-        assert_eq!(uncollected_status(std::process::id()), None);
-    }
 
     #[test]
     fn fields_are_found_behind_a_wicked_name() {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::provider::process::uncollected_status;
 use crate::sys;
 
 /// The needed fields of `/proc/PID/stat`.
@@ -123,18 +124,11 @@ pub enum ProcessFate {
 pub fn fate(pid: u32) -> ProcessFate {
     match sys::stat(pid) {
         Some(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
-            ProcessFate::Unnoticed { exit_code: exit_code(&stat) }
+            ProcessFate::Unnoticed { exit_code: uncollected_status(&stat) }
         }
         Some(_) => ProcessFate::Lives,
         None => ProcessFate::Gone,
     }
-}
-
-/// The last field holds the value that `waitpid` would report. The second byte is the exit status;
-/// the first is the signal that ended the process, if any.
-fn exit_code(stat: &str) -> Option<i32> {
-    let status: i32 = stat.trim_end().rsplit(' ').next()?.parse().ok()?;
-    (status & 0x7f == 0).then_some((status >> 8) & 0xff)
 }
 
 #[cfg(test)]
