@@ -2,17 +2,13 @@
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{State, TaskStatus, released_claim};
+use ensemble_team::driver::supervise::{EPOCH_VARIABLE, TASK_EPOCH_VARIABLE};
 use ensemble_team::holdings::{HeldAs, Holding};
 use ensemble_team::proto::task::TaskHolder;
 use serde_json::{Value, json};
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
-
-/// The number of the claim or the review that an agent was given.
-pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
-/// The number of an agent's registration.
-const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 
 /// The agent that acts on a task, under the given number or, without one, that on the board.
 pub fn holder(app: &App, state: &State, id: &Name, given: Option<u64>) -> Outcome<TaskHolder> {
@@ -75,7 +71,7 @@ pub fn check_planner(app: &App, state: &State) -> Outcome {
 /// was replaced.
 pub fn check_current(app: &App, state: &State) -> Outcome<Option<TaskHolder>> {
     let known = app.agent()?.filter(|name| state.agents.contains_key(name));
-    match known.is_none() && number(AGENT_EPOCH_VARIABLE)?.is_none() {
+    match known.is_none() && number(EPOCH_VARIABLE)?.is_none() {
         true => Ok(None),
         false => check_registered(app, state).map(Some),
     }
@@ -94,7 +90,7 @@ pub fn registered(app: &App, state: &State) -> Outcome<TaskHolder> {
         let hint = format!("`ensemble agent register --as {by} --role coder` does that");
         return Err(Failure::nothing(text).with_hint(hint));
     };
-    let epoch = number(AGENT_EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
+    let epoch = number(EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
     Ok(TaskHolder { by, epoch })
 }
 

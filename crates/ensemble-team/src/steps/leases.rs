@@ -11,7 +11,7 @@ use super::rows::{self, StepKey};
 use super::{DbFailure, StepStore, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
-use ensemble_core::env::Monotonic;
+use ensemble_core::env::{Monotonic, boot_id};
 use ensemble_core::event_log::types;
 use ensemble_core::leases::record_seen;
 use ensemble_core::message::Name;
@@ -20,7 +20,6 @@ use ensemble_core::proto::lease::{Effect, Event, LOOK_INTERVAL, LeaseSnapshot, L
 
 /// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Identity of a lease for the observer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,8 +49,8 @@ impl StepStore {
     /// the later one's observation is kept. An observation without news writes nothing for
     /// [`LOOK_INTERVAL`], so observers do not wake each other.
     pub fn observe(&self) -> Result<ObservedSteps> {
-        let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
-        let (leases, snapshot) = self.leases(&boot_id)?;
+        let boot_id = boot_id();
+        let (leases, snapshot) = self.leases(boot_id)?;
         if leases.is_empty() && snapshot.is_none() {
             return Ok(ObservedSteps::default());
         }
@@ -64,7 +63,7 @@ impl StepStore {
         };
         let known = snapshot.as_ref().filter(|it| is_fresh(it)).map(essence);
         let mut watch = match snapshot {
-            Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
+            Some(snapshot) => LeaseWatch::restore(now, boot_id, snapshot),
             None => LeaseWatch::new(now),
         };
         let mut observed = ObservedSteps { held: leases.len(), ..ObservedSteps::default() };
@@ -84,9 +83,9 @@ impl StepStore {
             }
         }
         observed.next_in = watch.poll_timeout().map(|at| at.since(now));
-        let snapshot = watch.snapshot(now, &boot_id);
+        let snapshot = watch.snapshot(now, boot_id);
         if known != Some(essence(&snapshot)) {
-            self.remember(&boot_id, &snapshot)?;
+            self.remember(boot_id, &snapshot)?;
         }
         Ok(observed)
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, TERMINATE_WAIT};
 use crate::proto::supervise::FailureCounts;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
+use ensemble_core::env::boot_id;
 use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Result, allow_missing};
 use ensemble_tmux::provider::process;
@@ -29,7 +30,6 @@ use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 /// Directory of the records, beside the board.
 pub const SEATS: &str = "supervise";
 const LOCKS: &str = "locks";
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const BYTES_MAX: usize = 16 * 1024;
 const VERSION: u32 = 1;
 
@@ -83,7 +83,7 @@ impl SupervisorLock {
             id: id.clone(),
             role: role.to_owned(),
             pid: std::process::id(),
-            boot_id: boot_id(),
+            boot_id: boot_id().to_owned(),
             after_epoch: before.as_ref().map_or(0, |before| before.after_epoch),
             epoch: before.as_ref().and_then(|before| before.epoch),
             mark_sha256: None,
@@ -182,10 +182,6 @@ fn read(directory: &Path, id: &Name) -> Result<Option<SupervisorRecord>> {
     let Some(bytes) = dir.read(&name, BYTES_MAX)? else { return Ok(None) };
     let path = dir.path().join(&name);
     yaml::parse(yaml::decode_text(&bytes, &path)?, &path).map(Some)
-}
-
-fn boot_id() -> String {
-    std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
 /// Ends what an agent has left running, if it was started in this boot.
