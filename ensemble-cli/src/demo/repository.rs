@@ -5,9 +5,10 @@ use std::process::Command;
 
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
+use ensemble_core::message::shell_quoted;
 use ensemble_team::worktree::without_git;
 
-use super::stage::{io_failure, quoted, write};
+use super::stage::{io_failure, write};
 
 /// The person who runs the demo may have set no name in git.
 const ENVIRONMENT: [(&str, &str); 6] = [
@@ -62,13 +63,13 @@ pub(super) fn supervisor(
         std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
     let file = agents.join(format!("{agent}.sh"));
     write(&file, script)?;
-    let (program, queue) = (quoted(&ensemble), quoted(queue));
+    let (program, queue) = (shell_quoted(&ensemble), shell_quoted(queue));
     let git: Vec<String> = ENVIRONMENT.iter().map(|(k, v)| format!("{k}='{v}'")).collect();
     Ok(format!(
         "env -u TMUX {} ENSEMBLE={program} DEMO={} {program} --queue {queue} agent supervise --role {role} \
          --name {agent} --restart-delay 200ms --hand-over-delay 200ms -- sh {}",
         git.join(" "),
-        quoted(agents),
-        quoted(&file),
+        shell_quoted(agents),
+        shell_quoted(&file),
     ))
 }

@@ -12,7 +12,7 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::watcher_start::await_report;
 use ensemble_core::Error;
 use ensemble_core::event_log::NullRecorder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, shell_quoted};
 use ensemble_core::spool::Spool;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::{Project, QUEUE_VARIABLE};
@@ -114,9 +114,8 @@ impl DemoStage {
             ("DEMO", &self.dir),
             ("WORK", work),
         ];
-        let set: Vec<String> =
-            variables.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
-        Ok(format!("env {} sh {} {argument}", set.join(" "), quoted(&file)))
+        let set = variables.map(|(name, value)| format!("{name}={}", shell_quoted(value)));
+        Ok(format!("env {} sh {} {argument}", set.join(" "), shell_quoted(&file)))
     }
 
     fn bind(&mut self, agent: &str, pane: String) -> Outcome {
@@ -258,11 +257,6 @@ pub(super) fn stop(process: &mut Child) {
 
 pub(super) fn write(path: &Path, content: &str) -> Outcome {
     std::fs::write(path, content).map_err(|e| io_failure("write", path, e))
-}
-
-/// A path as one word for a shell.
-pub(super) fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 pub(super) fn io_failure(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
