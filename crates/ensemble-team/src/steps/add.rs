@@ -30,7 +30,7 @@ impl StepStore {
         plan.check().map_err(wrong)?;
         let now = self.stamp();
         let added = self.write("store the plan in", |tx| {
-            tx.lock_queues()?;
+            tx.lock_table("task_queues")?;
             let stored: Option<String> = tx.first(
                 "SELECT plan_sha256 FROM task_queues WHERE task_id = ?1",
                 values![&plan.task_id],

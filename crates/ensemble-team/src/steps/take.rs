@@ -345,7 +345,7 @@ impl StepStore {
         if !step.has_files {
             return Ok(Ok(names));
         }
-        tx.lock_files()?;
+        tx.lock_table("file_locks")?;
         for path in files::of_step(tx, &step.key)? {
             let path = FilePath::new(&path)
                 .map_err(|why| Error::malformed(&self.path, "task_resources.path", why))?;

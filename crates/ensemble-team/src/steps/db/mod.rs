@@ -211,24 +211,16 @@ impl<'a> DbTransaction<'a> {
         }
     }
 
-    /// Lets no other transaction add a queue.
-    pub(super) fn lock_queues(&self) -> DbResult<()> {
+    /// Lets no other transaction change this table.
+    pub(super) fn lock_table(&self, table: &str) -> DbResult<()> {
         match &self.0 {
-            TransactionInner::Sqlite(_) => Ok(()),
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                tx.lock("LOCK TABLE task_queues IN SHARE ROW EXCLUSIVE MODE")
+            TransactionInner::Sqlite(_) => {
+                let _ = table;
+                Ok(())
             }
-        }
-    }
-
-    /// Lets no other transaction lock or free a file.
-    pub(super) fn lock_files(&self) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(_) => Ok(()),
             #[cfg(feature = "postgres")]
             TransactionInner::Postgres(tx) => {
-                tx.lock("LOCK TABLE file_locks IN SHARE ROW EXCLUSIVE MODE")
+                tx.lock(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
             }
         }
     }
