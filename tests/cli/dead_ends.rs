@@ -117,8 +117,20 @@ const WRONG_LINES: &str = "\
     recv --as absent => `ensemble mailbox list` lists the mailboxes";
 
 #[test]
-fn in_the_wrong_directory_nothing_is_stopped_or_continued() {
-    for line in ["pause", "resume", "board checkpoint", "board abort", "step list"] {
+fn in_the_wrong_directory_nothing_is_stopped_continued_or_made() {
+    for line in [
+        "pause",
+        "resume",
+        "board checkpoint",
+        "board abort",
+        "step list",
+        "agent usage",
+        "agent usage allow team --usd 1",
+        "log record deploy.done --as w1",
+        "admin hooks install --provider claude",
+        "admin hooks install --provider claude --user",
+        "admin mcp install --provider claude",
+    ] {
         assert!(Bed::empty().fails(1, line).contains("`ensemble init` creates one"), "{line}");
     }
 }

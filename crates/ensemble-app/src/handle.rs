@@ -93,6 +93,15 @@ impl App {
         self.project.get().ok_or_else(|| Failure::refused("there is no project"))
     }
 
+    /// The project, which must exist: it has a queue, or at least a state directory.
+    pub fn existing_project(&self) -> Outcome<&Project> {
+        let project = self.project()?;
+        if !project.state.is_dir() {
+            self.spool()?;
+        }
+        Ok(project)
+    }
+
     /// The queue's directory, which must exist.
     pub fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;

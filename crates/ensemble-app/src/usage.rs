@@ -29,7 +29,7 @@ pub fn open_usage(project: &Project) -> Outcome<UsageReader> {
 
 impl TeamUsage {
     pub fn read(app: &App) -> Outcome<Self> {
-        let project = app.project()?;
+        let project = app.existing_project()?;
         let mut reader = open_usage(project)?;
         let agents = reader.update()?;
         let parked = BudgetFile::open(&project.state).parked()?;

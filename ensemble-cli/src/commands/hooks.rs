@@ -80,7 +80,7 @@ impl InstallHooks {
             let object = json!({ "provider": self.which.provider.word(), "entry": entry });
             return context.out.print_text(&object, &entry);
         }
-        project.ensure_state()?;
+        context.existing_project()?.ensure_state()?;
         let mut is_any_changed = false;
         for part in &parts {
             let is_changed = part.put_in()?;

@@ -89,7 +89,7 @@ impl InstallServer {
             let object = json!({ "provider": provider, "entry": entry });
             return context.out.print_text(&object, &entry);
         }
-        let project = context.project()?;
+        let project = context.existing_project()?;
         project.ensure_state()?;
         let file = match self.file {
             Some(file) => std::path::absolute(&file).unwrap_or(file),

@@ -190,8 +190,8 @@ impl AllowUsage {
         if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
             return Err(Failure::usage("allow an amount above zero"));
         }
+        let project = context.existing_project()?;
         let by = authorize_resume(context)?;
-        let project = context.project()?;
         let mut locked = BudgetFile::open(&project.state).lock()?;
         locked.allow(&scope, more);
         locked.write()?;

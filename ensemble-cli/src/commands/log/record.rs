@@ -44,6 +44,7 @@ impl Arguments {
             }
         }
         let data = Value::Object(data);
+        context.existing_project()?;
         // Said, not only counted: the event is all that was asked for.
         context.event_log()?.try_record(self.kind.as_str(), actor.as_str(), data.clone())?;
         let said = json!({ "type": self.kind, "actor": actor, "data": data });
