@@ -65,13 +65,7 @@ impl ConfigInsert {
     ) -> Outcome<bool> {
         let file = resolved(file);
         let found = read(&file)?;
-        let edited = |text: Option<&str>| {
-            edit(text.unwrap_or_default()).map_err(|why| {
-                let hint = format!("`--print` prints {} for you to put in", self.what);
-                Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
-            })
-        };
-        if edited(found.as_deref())?.is_none() {
+        if matches!(edit(found.as_deref().unwrap_or_default()), Ok(None)) {
             return Ok(false);
         }
         // The new note replaces that of another version, whose texts nothing would take out any more.
@@ -79,9 +73,11 @@ impl ConfigInsert {
         let earlier = self.read_note().ok().flatten().filter(is_of_file);
         let undone = earlier.zip(found.as_deref()).and_then(|(note, now)| note.undone(now));
         let before = undone.unwrap_or(found);
-        let Some(ConfigEdit { after, inserted }) = edited(before.as_deref())? else {
-            return Ok(false);
-        };
+        let edited = edit(before.as_deref().unwrap_or_default()).map_err(|why| {
+            let hint = format!("`--print` prints {} for you to put in", self.what);
+            Failure::refused(format!("{}: {why}", file.display())).with_hint(hint)
+        })?;
+        let Some(ConfigEdit { after, inserted }) = edited else { return Ok(false) };
         let after_sha256 = Digest::of(after.as_bytes());
         let below = |root: &Path| file.strip_prefix(root).map(Path::to_owned).ok();
         let root = self.root();

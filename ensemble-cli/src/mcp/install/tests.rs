@@ -44,6 +44,9 @@ fn what_was_there_comes_back_byte_for_byte() {
             let file = home.path().join("config");
             std::fs::write(&file, sample).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+            // The entry of another version is replaced.
+            let older = ServerCommand { program: "/older/ensemble".to_owned(), ..command() };
+            assert!(install(home.path(), provider, &file, &older).unwrap());
             assert!(install(home.path(), provider, &file, &command()).unwrap());
             let after = std::fs::read_to_string(&file).unwrap();
             assert!(after.contains("ensemble"), "{after}");
