@@ -58,6 +58,15 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
         let (events, waiter) = (dir.join("plugins/ensemble.js"), dir.join("ensemble/waiter.js"));
         let tui = dir.join("tui.json");
         let theirs = "{ \"theme\": \"x\",\n\t\"plugin\" : [ \"their-own\" ] }";
+        // An installation that fails at the last file is taken back.
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(&tui, "// theirs\n{}").unwrap();
+        assert_eq!(bed.run(&install).code, 1);
+        assert!(events.exists());
+        bed.ok(&uninstall);
+        assert!(!events.exists() && !waiter.exists());
+        bed.fails(3, &uninstall);
+        std::fs::remove_file(&tui).unwrap();
         for before in [None, Some(theirs)] {
             if let Some(before) = before {
                 std::fs::write(&tui, before).unwrap();

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ensemble_app::agent_program::AgentProgram;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::Outcome;
 use ensemble_app::hook_files::{HookPart, HookTarget};
 use serde_json::json;
@@ -86,15 +87,11 @@ impl InstallHooks {
             let is_changed = part.put_in()?;
             is_any_changed |= is_changed;
             let file = part.file.display();
-            self.which.say(
-                context,
-                &part.file,
-                is_changed,
-                &match is_changed {
-                    true => format!("added hooks to {file}"),
-                    false => format!("the hooks are already in {file}"),
-                },
-            )?;
+            let text = match is_changed {
+                true => format!("added hooks to {file}"),
+                false => format!("the hooks are already in {file}"),
+            };
+            self.which.say(context, &part.file, is_changed, &text)?;
         }
         if is_any_changed && profile.hooks().asks_trust && !context.out.is_json() {
             let program = self.which.provider.word();
@@ -107,16 +104,25 @@ impl InstallHooks {
 impl UninstallHooks {
     fn run(self, context: &Context) -> Outcome {
         let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
+        let (mut is_any_here, mut missing) = (false, None);
         // Remove references to our files before the files.
         for part in self.which.target().parts(context, profile.hooks())?.iter().rev() {
-            let (file, is_changed) = part.take_out()?;
+            let (file, is_changed) = match part.take_out() {
+                // The installation failed before this part.
+                Err(failure) if failure.exit() == VerbExit::Nothing => {
+                    missing = Some(failure);
+                    continue;
+                }
+                taken => taken?,
+            };
+            is_any_here = true;
             let text = match is_changed {
                 true => format!("{} is as it was without the hooks", file.display()),
                 false => format!("the hooks were no longer in {}", file.display()),
             };
             self.which.say(context, &file, is_changed, &text)?;
         }
-        Ok(())
+        missing.filter(|_| !is_any_here).map_or(Ok(()), Err)
     }
 }
 
