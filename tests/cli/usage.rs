@@ -132,6 +132,13 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     let refused = bed.run("recv --as w2");
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(refused.stderr.contains("the budget of task t1 is used up: $2.00"), "{refused:?}");
+    // Wherever it is pasted, the command that allows more means this queue.
+    let named = "`ensemble --queue ";
+    for line in ["agent usage", "log report -o -"] {
+        let said = bed.ok(&format!("--queue queue {line}"));
+        let allow = said.lines().find(|line| line.contains("usage allow task t1")).unwrap();
+        assert!(allow.replace("<code>", "`").contains(named), "{allow}");
+    }
     // Other tasks begin, and what was begun is ended.
     bed.ok("send --to w2 --type task --task t2 --id other -m work");
     assert!(bed.ok("recv --as w2").contains("other"));

@@ -2,6 +2,7 @@
 
 use ensemble_app::controls::authorize_resume;
 use ensemble_app::diagnostics::say;
+use ensemble_app::door_hints::name_queue;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::ask_if_meant;
 use ensemble_app::text::{age, one_line, with_members};
@@ -170,8 +171,8 @@ fn print(context: &Context, rows: &[UsageRow], usage: &TeamUsage) -> Outcome {
     for ParkedScope { scope, limit, used, .. } in &usage.parked {
         let text = format!("{scope} has used {used} of {limit}: no work of it begins");
         context.out.line(context.out.paint(BAD, one_line(&text)))?;
-        let hint = format!("  {}", budget_help(&scope.arguments()));
-        context.out.line(context.out.paint(FAINT, hint))?;
+        let help = name_queue(&budget_help(&scope.arguments()), context.queue_flag());
+        context.out.line(context.out.paint(FAINT, format!("  {help}")))?;
     }
     Ok(())
 }

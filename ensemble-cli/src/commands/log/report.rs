@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::content::write_output;
+use ensemble_app::door_hints::name_queue;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
@@ -104,7 +105,8 @@ pub(super) fn present(context: &Context, story: &SessionStory) -> Option<Session
     let usage: BTreeMap<String, AgentUse> = used.collect();
     let held = overview.holds.iter().filter(|(_, held)| !held.is_empty());
     let holds = held.map(|(agent, held)| (agent.to_string(), tasks(held))).collect();
-    let needs = join_by_cause(&overview.needs);
+    let mut needs = join_by_cause(&overview.needs);
+    needs.iter_mut().for_each(|need| need.help = name_queue(&need.help, context.queue_flag()));
     Some(SessionPresent { at: SystemClock.wall(), needs, holds, usage, unclear })
 }
 
