@@ -151,6 +151,7 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
 
     assert!(bed.fails(2, "agent usage allow task --usd 1").contains("NAME"));
     assert!(bed.fails(2, "agent usage allow task t1 --usd 0").contains("above zero"));
+    assert!(bed.fails(2, "agent usage allow team w1 --usd 1").contains("`agent w1`"));
     assert!(bed.ok("agent usage allow task t1 --usd 10").contains("allowed task t1 $10.00 more"));
     assert!(bed.ok("recv --as w2").contains("second"));
     bed.ok("settle first --as w1");

@@ -185,7 +185,11 @@ impl AllowUsage {
                 Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?,
             ),
             ScopeKind::Task => BudgetScope::Task(name),
-            ScopeKind::Team => BudgetScope::Team,
+            ScopeKind::Team if name.is_empty() => BudgetScope::Team,
+            ScopeKind::Team => {
+                let text = format!("the team has no name: write `agent {name}` or `task {name}`");
+                return Err(Failure::usage(text));
+            }
         };
         let more = BudgetLimit { usd: self.usd, tokens: self.tokens };
         if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
