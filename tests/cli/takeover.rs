@@ -208,8 +208,10 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
 fn what_was_reported_is_not_handed_out_again() {
     let bed = Bed::empty();
     upstream(&bed, false);
-    let told = bed.ok("init --from ensemble-claude .");
+    let mut from_elsewhere = bed.command(&words("init --from ensemble-claude project"));
+    let told = ran(from_elsewhere.current_dir(bed.project().join("..")).output().unwrap()).stdout;
     assert!(told.contains("queue/tasks/worker-1-task.yaml   was dealt with"), "{told}");
+    assert!(told.contains("Next:\n  export ENSEMBLE_QUEUE="), "{told}");
     let _watcher = watch(&bed);
     let sources = [received(&bed, "dispatch").0, received(&bed, "dispatch").0];
     assert!(sources.contains(&"reports/task-001.yaml".to_owned()), "{sources:?}");

@@ -1,5 +1,7 @@
 //! The next three commands, for what is found here: agents in panes, agents on PATH, or neither.
 
+use std::fmt::Display;
+
 use ensemble_app::agent_panes::count_unowned_agents;
 use ensemble_app::agent_program::installed_programs;
 use ensemble_app::failure::Outcome;
@@ -17,6 +19,15 @@ pub(super) fn print_next_steps(context: &Context, project: &Project) -> Outcome 
         (0, Some(program)) => with_program(program),
         (count, _) => with_panes(count),
     };
+    print_steps(context, project, steps)
+}
+
+/// Prints commands with what each is for.
+pub(super) fn print_steps<W: Display>(
+    context: &Context,
+    project: &Project,
+    steps: impl IntoIterator<Item = (String, W)>,
+) -> Outcome {
     context.out.line("Next:")?;
     // The other steps find only the queue around them.
     if !Project::discover(None).is_ok_and(|around| around.queue == project.queue) {

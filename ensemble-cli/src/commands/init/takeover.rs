@@ -7,6 +7,7 @@ use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::Project;
 use serde_json::{Value, json};
 
+use super::next::print_steps;
 use super::upstream::{NAME, UpstreamProject, UpstreamRemark};
 use crate::context::Context;
 use crate::output::{FAINT, STRONG, WARNING};
@@ -76,10 +77,10 @@ pub(super) fn print_takeover(
         lacking.iter().try_for_each(|line| out.line(format!("  {}", one_line(line))))?;
     }
     out.line("")?;
-    next(context, found)
+    print_next(context, project, found)
 }
 
-fn next(context: &Context, found: &UpstreamProject) -> Outcome {
+fn print_next(context: &Context, project: &Project, found: &UpstreamProject) -> Outcome {
     let stop =
         found.watcher.map(|pid| (format!("kill {pid}"), "its watcher: ours tells the agents"));
     let up = ("ensemble up".to_owned(), "adopt the panes, and start the watcher");
@@ -90,10 +91,5 @@ fn next(context: &Context, found: &UpstreamProject) -> Outcome {
         Some(("ensemble status".to_owned(), "see the team and its mail")),
         Some(("ensemble".to_owned(), "watch what happens")),
     ];
-    context.out.line("Next:")?;
-    steps
-        .into_iter()
-        .flatten()
-        .take(3)
-        .try_for_each(|(command, why)| context.out.line(format!("  {command:<THING_CHARS$} {why}")))
+    print_steps(context, project, steps.into_iter().flatten().take(3))
 }
