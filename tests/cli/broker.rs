@@ -16,6 +16,7 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
     assert_eq!(mode("queue") & 0o777, 0o700);
     assert_eq!(mode(".ensemble") & 0o777, 0o700);
     assert!(bed.mailbox("conductor/new").is_dir() && bed.mailbox("dispatch/new").is_dir());
+    bed.ok("mailbox remove dispatch");
     // Six lines, and the comments in it are valid configuration once they are taken away.
     let config = bed.read_file("ensemble.yaml");
     let keys = config.lines().filter(|line| line.contains(": ") || line.ends_with(':'));

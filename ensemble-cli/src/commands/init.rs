@@ -116,7 +116,7 @@ impl Arguments {
         }
         let out = &context.out;
         let queue = out.paint(STRONG, one_line(&project.queue.to_string_lossy()));
-        let what = if added.is_empty() { "the queue already exists:" } else { "created the queue" };
+        let what = if is_first { "created the queue" } else { "the queue already exists:" };
         out.line(format!("{what} {queue}"))?;
         out.line("")?;
         next::print_next_steps(context, &project)
