@@ -62,6 +62,8 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     bed.fails(2, "agent supervise --role coder --id coder-1");
     bed.fails(2, "agent supervise --role boss --id coder-1 -- true");
+    let said = bed.fails(5, "agent supervise --role coder --id coder-1 -- no-such-agent");
+    assert!(said.contains("no-such-agent: command not found"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ensemble_app::agent_program::find_on_path;
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
@@ -99,6 +100,7 @@ impl Arguments {
         let files = lasting.as_ref().map(|lasting| Arc::clone(&lasting.files));
         let board = project.find_board(context.board_options_for(project, id.as_str()), files)?;
         check_name(context, &board, &id)?;
+        check_program(&self.command)?;
         let worktrees = match self.role {
             BoardRole::Planner => None,
             BoardRole::Coder | BoardRole::CodeReviewer => {
@@ -217,6 +219,15 @@ fn check_name(context: &Context, board: &Board, id: &Name) -> Outcome {
         }
         _ => Err(refused),
     }
+}
+
+/// Refuses a program that does not exist: one task after the other would be claimed, and blocked.
+fn check_program(command: &[String]) -> Outcome {
+    let is_missing = |word: &&String| !word.contains('/') && find_on_path(word).is_none();
+    let Some(program) = command.first().filter(is_missing) else { return Ok(()) };
+    let hint = format!("install {program}, or give its path; nothing was claimed");
+    let text = format!("{program}: command not found");
+    Err(Failure::new(VerbExit::MissingProgram, text).with_hint(hint))
 }
 
 /// Where the supervisor speaks for its agent. It can supervise without a queue.
