@@ -239,6 +239,9 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     );
     assert!(told.contains("  drop_boxes: {name: reviews, files: \"*.yaml\""), "{told}");
     assert_eq!(bed.read_file("ensemble.yaml"), mine);
+    bed.ok("mailbox remove worker-1");
+    let again = bed.object("init --from ensemble-claude .");
+    assert_eq!(again["mailboxes_added"], serde_json::json!(["worker-1"]));
     // The commented configuration of an earlier `init` says nothing, so it gives way.
     fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
     bed.ok("init");

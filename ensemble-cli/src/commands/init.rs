@@ -82,7 +82,7 @@ impl Arguments {
             found.leave_answered(answered::enter(&project.queue, &project.state)?);
         }
         let text = upstream.as_ref().map(UpstreamProject::configuration);
-        let CreatedQueue { spool, added, config, config_created } =
+        let CreatedQueue { spool, mut added, config, config_created } =
             create_queue(context, &project, text.as_deref())?;
         if self.agents_md {
             let is_added = add_section(&project.root().join(AGENTS_FILE))?;
@@ -98,7 +98,7 @@ impl Arguments {
             false => found.lacking(&project.config),
         });
         if let Some(found) = &upstream {
-            takeover::add_mailboxes(found, &spool)?;
+            takeover::add_mailboxes(found, &spool, &mut added)?;
         }
         if context.out.is_json() {
             let mut object = json!({

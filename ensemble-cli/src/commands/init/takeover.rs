@@ -3,6 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::Error;
+use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::Project;
 use serde_json::{Value, json};
@@ -14,17 +15,20 @@ use crate::output::{FAINT, STRONG, WARNING};
 
 const THING_CHARS: usize = 32;
 
-/// Makes the mailboxes of the agents that were taken over.
-pub(super) fn add_mailboxes(found: &UpstreamProject, spool: &Spool) -> Outcome<usize> {
-    let mut added = 0;
+/// Makes the mailboxes of the agents that were taken over, and adds those that were missing to `added`.
+pub(super) fn add_mailboxes(
+    found: &UpstreamProject,
+    spool: &Spool,
+    added: &mut Vec<Name>,
+) -> Outcome {
     for agent in &found.agents {
         match spool.add_mailbox(&agent.name, &Settings::default()) {
-            Ok(()) => added += 1,
+            Ok(()) => added.push(agent.name.clone()),
             Err(Error::MailboxExists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(added)
+    Ok(())
 }
 
 /// The report for programs.
