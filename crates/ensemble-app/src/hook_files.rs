@@ -2,19 +2,15 @@
 
 use std::path::PathBuf;
 
-use ensemble_core::durable::read_chosen_file;
 use ensemble_core::message::shell_word;
 use ensemble_tmux::provider::{COMMAND, HookConfig, PROGRAM, file_text, filled};
 use serde_json::{Map, Value, json};
 
 use crate::agent_program::AgentProgram;
-use crate::config_edit::{ConfigEdit, ConfigInsert};
+use crate::config_edit::{ConfigEdit, ConfigInsert, read_settings};
 use crate::environment::own_program;
 use crate::failure::{Failure, Outcome};
 use crate::{App, hook_entries};
-
-/// The largest settings file of an agent that is read, in bytes.
-const FILE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The configuration into which the hooks of a program go.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +76,7 @@ impl HookPart {
 
     /// The file as it is; `None` if it cannot be read.
     fn text(&self) -> Option<String> {
-        String::from_utf8(read_chosen_file(&self.file, FILE_BYTES_MAX).ok()??).ok()
+        read_settings(&self.file).ok().flatten()
     }
 
     pub fn printed(&self) -> String {

@@ -26,7 +26,7 @@ const CONFIG: &str = include_str!("ensemble.yaml");
 const CONFIG_MODE: u32 = 0o644;
 /// The directory that distinguishes a queue from any other directory of its name. Created last.
 pub const MAILBOX_DIRECTORY: &str = "mailbox";
-pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// A directory with these is a queue under any name.
 const QUEUE_PARTS: [&str; 4] = [MAILBOX_DIRECTORY, "tmp", "reports", "tasks"];
 /// Held while the queue of a project is made.

@@ -73,8 +73,7 @@ impl Arguments {
 
 impl InstallHooks {
     fn run(self, context: &Context) -> Outcome {
-        let project = context.project()?;
-        let profile = project.profiles()?.get(self.which.provider.word())?;
+        let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
         let parts = self.which.target().parts(context, profile.hooks())?;
         if self.print {
             let entry: String = parts.iter().map(HookPart::printed).collect();

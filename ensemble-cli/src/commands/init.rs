@@ -9,13 +9,12 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use ensemble_app::config_edit::read_settings;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction::RULES;
-use ensemble_app::new_queue::{CreatedQueue, DOCUMENT_BYTES_MAX, MAILBOX_DIRECTORY, create_queue};
+use ensemble_app::new_queue::{CreatedQueue, MAILBOX_DIRECTORY, create_queue};
 use ensemble_app::text::one_line;
-use ensemble_core::durable;
 use ensemble_core::event_log::EventLog;
-use ensemble_core::message::yaml;
 use ensemble_project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
@@ -126,12 +125,11 @@ impl Arguments {
 /// Adds a section on the team to the instructions of agents, unless it exists; returns whether it did.
 fn add_section(path: &Path) -> Outcome<bool> {
     let fail = |error| Failure::refused(format!("cannot write {}: {error}", path.display()));
-    let content = durable::read_chosen_file(path, DOCUMENT_BYTES_MAX)?.unwrap_or_default();
-    let before = yaml::decode_text(&content, path).map_err(Failure::input)?;
+    let before = read_settings(path)?.unwrap_or_default();
     if before.contains(SECTION) {
         return Ok(false);
     }
-    let gap = match before {
+    let gap = match before.as_str() {
         "" => "",
         text if text.ends_with('\n') => "\n",
         _ => "\n\n",

@@ -64,7 +64,7 @@ impl ConfigInsert {
         edit: impl Fn(&str) -> Result<Option<ConfigEdit>, String>,
     ) -> Outcome<bool> {
         let file = resolved(file);
-        let found = read(&file)?;
+        let found = read_settings(&file)?;
         if matches!(edit(found.as_deref().unwrap_or_default()), Ok(None)) {
             return Ok(false);
         }
@@ -98,7 +98,7 @@ impl ConfigInsert {
             return Err(Failure::nothing(text));
         };
         let file = self.root().join(&note.file);
-        let now = read(&file)?;
+        let now = read_settings(&file)?;
         let is_changed = match &now {
             None => false,
             Some(now) if note.before.as_ref() == Some(now) => false,
@@ -123,7 +123,7 @@ impl ConfigInsert {
 
     fn read_note(&self) -> Outcome<Option<EditNote>> {
         let fail = |error| Failure::refused(format!("{}: {error}", self.note.display()));
-        read(&self.note)?.map(|text| serde_json::from_str(&text).map_err(fail)).transpose()
+        read_settings(&self.note)?.map(|text| serde_json::from_str(&text).map_err(fail)).transpose()
     }
 
     /// The project: its state directory has a directory of notes.
@@ -162,7 +162,8 @@ fn resolved(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
 
-fn read(file: &Path) -> Outcome<Option<String>> {
+/// The text of a file that a person has chosen; `None` if there is none.
+pub fn read_settings(file: &Path) -> Outcome<Option<String>> {
     let content = durable::read_chosen_file(file, CONFIG_BYTES_MAX)?;
     let text = content.map(|content| yaml::decode_text(&content, file).map(str::to_owned));
     text.transpose().map_err(Failure::input)

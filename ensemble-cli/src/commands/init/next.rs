@@ -1,7 +1,5 @@
 //! The next three commands, for what is found here: agents in panes, agents on PATH, or neither.
 
-use std::fmt::Display;
-
 use ensemble_app::agent_panes::count_unowned_agents;
 use ensemble_app::agent_program::installed_programs;
 use ensemble_app::failure::Outcome;
@@ -23,10 +21,10 @@ pub(super) fn print_next_steps(context: &Context, project: &Project) -> Outcome 
 }
 
 /// Prints commands with what each is for.
-pub(super) fn print_steps<W: Display>(
+pub(super) fn print_steps(
     context: &Context,
     project: &Project,
-    steps: impl IntoIterator<Item = (String, W)>,
+    steps: impl IntoIterator<Item = (String, impl std::fmt::Display)>,
 ) -> Outcome {
     context.out.line("Next:")?;
     // The other steps find only the queue around them.
@@ -44,32 +42,29 @@ fn with_panes(count: usize) -> [(String, String); 3] {
     let found = plural(count as u64, "agent");
     [
         step("ensemble agent adopt --all", format!("adopt the {found} in tmux")),
-        step("ensemble team", "see their names".to_owned()),
-        step("ensemble send --to NAME 'say hello'", "each is notified of its mail".to_owned()),
+        step("ensemble team", "see their names"),
+        step("ensemble send --to NAME 'say hello'", "each is notified of its mail"),
     ]
 }
 
 /// An agent's program is installed.
 fn with_program(program: &str) -> [(String, String); 3] {
     [
-        step(format!("ensemble {program}"), "start the first agent in this terminal".to_owned()),
-        step(
-            format!("ensemble send --to {program} 'say hello'"),
-            "from another terminal".to_owned(),
-        ),
-        step("ensemble", "watch what happens".to_owned()),
+        step(format!("ensemble {program}"), "start the first agent in this terminal"),
+        step(format!("ensemble send --to {program} 'say hello'"), "from another terminal"),
+        step("ensemble", "watch what happens"),
     ]
 }
 
 /// No agent is here: two scripts, or a person.
 fn by_hand() -> [(String, String); 3] {
     [
-        step("ensemble mailbox add worker-1", "a mailbox for each agent".to_owned()),
-        step("ensemble send --to worker-1 'say hello'", "prints the message's id".to_owned()),
-        step("ensemble recv --as worker-1", "receives it; `settle ID` ends it".to_owned()),
+        step("ensemble mailbox add worker-1", "a mailbox for each agent"),
+        step("ensemble send --to worker-1 'say hello'", "prints the message's id"),
+        step("ensemble recv --as worker-1", "receives it; `settle ID` ends it"),
     ]
 }
 
-fn step(command: impl Into<String>, why: String) -> (String, String) {
-    (command.into(), why)
+fn step(command: impl Into<String>, why: impl Into<String>) -> (String, String) {
+    (command.into(), why.into())
 }
