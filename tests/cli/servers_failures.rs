@@ -82,25 +82,33 @@ fn a_host_that_may_not_ship_its_log_reads_those_of_others() {
     std::fs::write(&config, text).unwrap();
     let flags = ["-c".to_owned(), config.display().to_string()];
     let server = Server::at(home.path(), free_port(), &flags);
-    let [all, few] = [("all", "a"), ("few", "f")].map(|(user, word)| {
+    let hosts = [("all", "all:a"), ("bad", "all:a"), ("few", "few:f")];
+    let [all, other, few] = hosts.map(|(host, user)| {
         let bed = Bed::empty();
-        let url = format!("nats://{user}:{word}@127.0.0.1:{}", server.port);
+        let url = format!("nats://{user}@127.0.0.1:{}", server.port);
         let config =
-            format!("transport: {url}\nnats: {{team: team, host: {user}, patience: 120}}\n");
+            format!("transport: {url}\nnats: {{team: team, host: {host}, patience: 120}}\n");
         bed.write_file("ensemble.yaml", config);
         bed.ok("init");
         bed
     });
-    let _watchers = [watch(&all), watch(&few)];
-    let read = few.project().join(".ensemble/servers/logs/all");
-    eventually("it reads the log of the other host", || read.is_dir());
-    let bad = read.with_file_name("bad");
-    std::fs::create_dir(&bad).unwrap();
+    let log_of_bad = |bed: &Bed| bed.project().join(".ensemble/servers/logs/bad");
+    let bad = log_of_bad(&few);
+    std::fs::create_dir_all(&bad).unwrap();
     let set_mode = |mode| std::fs::set_permissions(&bad, Permissions::from_mode(mode)).unwrap();
+    set_mode(0o500);
+    let _others = [watch(&all), watch(&other)];
+    eventually("the log of the third host is there", || log_of_bad(&all).is_dir());
+    all.ok("log record later.done --as w1");
+    let _watcher = watch(&few);
+    eventually("it reads on past a log that it cannot write", || {
+        !few.run("log --type later.done --json").stdout.is_empty()
+    });
     set_mode(0);
     let own = few.run("log");
     set_mode(0o700);
     assert!(own.code == 0 && !own.stdout.is_empty(), "it hides no other log: {own:?}");
+    eventually("it writes that log, too", || std::fs::read_dir(&bad).unwrap().next().is_some());
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! .ensemble/servers/log.json           how far both have come; written after the work
 //! ```
 //!
-//! After a crash, lines are shipped or pulled again. Readers pass over a line that they have read before.
+//! After a crash, lines are shipped or pulled again, and once a line can be written that could not be, all since then
+//! are pulled again. Readers pass over a line that they have read before.
 
 use std::fs;
 use std::io::Write as _;
@@ -34,7 +35,7 @@ const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 struct LogProgress {
     /// In this host's log.
     shipped: Option<LogPosition>,
-    /// In the team's log.
+    /// In the team's log, up to the first line that cannot be written.
     pulled: u64,
 }
 
@@ -48,6 +49,10 @@ pub(super) struct LogExchange {
     own: Follower,
     /// Read and not shipped yet.
     pending: Vec<String>,
+    /// In the team's log, past lines that cannot be written.
+    passed: u64,
+    /// The first line that cannot be written.
+    unwritten: Option<ShippedLine>,
 }
 
 impl LogExchange {
@@ -59,8 +64,9 @@ impl LogExchange {
             Some(position) => Follower::resume(logs, position),
             None => Follower::from_start(logs),
         };
-        let others = state.join("servers/logs");
-        Ok(Self { host, others, file, progress, own, pending: Vec::new() })
+        let (others, passed) = (state.join("servers/logs"), progress.pulled);
+        let (pending, unwritten) = (Vec::new(), None);
+        Ok(Self { host, others, file, progress, own, pending, passed, unwritten })
     }
 
     /// Ships what is new here and pulls what is new there. A host that may not ship its log reads the others' anyway.
@@ -69,18 +75,28 @@ impl LogExchange {
         if shipped.as_ref().is_err_and(Error::is_transient) {
             return shipped.map(drop);
         }
-        let pulled = queue.shipped_after(self.progress.pulled, PULLED_MAX)?;
-        for line in &pulled {
-            if line.host != self.host {
-                self.append_line(line)?;
-            }
-            self.progress.pulled = line.number;
+        let mut written = self.unwritten.as_ref().map_or(Ok(()), |line| self.append_line(line));
+        if written.is_ok() {
+            self.passed = self.unwritten.take().map_or(self.passed, |line| line.number);
         }
-        if !pulled.is_empty() || matches!(shipped, Ok(true)) {
+        let pulled = queue.shipped_after(self.passed, PULLED_MAX)?;
+        let has_news = !pulled.is_empty() || matches!(shipped, Ok(true));
+        for line in pulled {
+            self.passed = line.number;
+            if line.host != self.host
+                && let Err(error) = self.append_line(&line)
+            {
+                // It does not keep the lines of the other hosts away.
+                self.unwritten.get_or_insert(line);
+                written = Err(error);
+            }
+        }
+        self.progress.pulled = self.unwritten.as_ref().map_or(self.passed, |line| line.number - 1);
+        if has_news {
             make_directory(self.file.parent())?;
             write_json(&self.file, &self.progress)?;
         }
-        shipped.map(drop)
+        shipped.map(drop).and(written)
     }
 
     /// Returns whether there was something to ship.
