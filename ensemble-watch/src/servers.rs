@@ -51,7 +51,7 @@ pub(crate) struct SharedObservation {
 }
 
 /// A file by which a worker says that it has read a task.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AckFile {
     pub(crate) task: String,
     pub(crate) file: CompleteFile,

@@ -82,9 +82,12 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
 /// Drops the report of the task `t`.
 fn drop_report(bed: &Bed) {
     let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
-    bed.write_file("queue/tmp/file", report);
-    let landed = bed.project().join("queue/reports/t-completed.yaml");
-    std::fs::rename(bed.project().join("queue/tmp/file"), landed).unwrap();
+    drop_file(bed, "queue/reports/t-completed.yaml", report);
+}
+
+fn drop_file(bed: &Bed, file: &str, content: &str) {
+    bed.write_file("queue/tmp/file", content);
+    std::fs::rename(bed.project().join("queue/tmp/file"), bed.project().join(file)).unwrap();
 }
 
 fn sees_server(bed: &Bed, is_connected: bool) -> bool {
@@ -93,12 +96,14 @@ fn sees_server(bed: &Bed, is_connected: bool) -> bool {
 }
 
 #[test]
-fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
+fn files_that_land_while_the_server_is_away_receive_and_end_their_tasks_when_it_is_back() {
     // Whether the watcher knows that it is away, and whether it is killed before it is back.
     for (is_noticed, is_killed) in [(false, false), (true, true), (false, true)] {
         let (server, bed) = one_host();
         set_patience(&bed, 1);
         hold_of_pool(&bed);
+        bed.ok("mailbox add w1");
+        bed.ok("send --to w1 --type task --task read -m count");
         let mut watcher = Some(watch(&bed));
         eventually("the watcher has reached the server", || sees_server(&bed, true));
         let notices = || {
@@ -108,6 +113,7 @@ fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
         if is_noticed {
             notices();
         }
+        drop_file(&bed, "queue/ack/read.ack", "w1\n");
         drop_report(&bed);
         if is_killed {
             eventually("its message is stored here", || {
@@ -124,6 +130,9 @@ fn a_report_made_while_the_server_is_away_ends_its_task_when_it_is_back() {
         eventually("the watcher settles it", || {
             let inbox = bed.run("inbox coders --json");
             inbox.code == 0 && inbox.stdout.is_empty()
+        });
+        eventually("the watcher receives what the ack has read", || {
+            bed.run("inbox w1 --json").stdout.contains("acked")
         });
         drop(watcher);
     }

@@ -72,7 +72,7 @@ fn is_private(queue: &Path, path: &Path) -> bool {
     found.is_ok_and(|it| it.is_dir() && it.mode() & OTHERS_WRITE == 0)
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CompleteFile {
     pub box_name: Arc<str>,
     /// Name of the file in its box.

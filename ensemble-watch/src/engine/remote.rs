@@ -8,6 +8,7 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
 use ensemble_project::workload::Workload;
+use ensemble_team::driver::TaskEnds;
 use ensemble_team::holdings::{HeldAs, Holding};
 use serde_json::{Value, json};
 
@@ -94,11 +95,13 @@ impl ServerSight {
         self.0.as_ref().is_none_or(|team| team.condition["connected"] == true)
     }
 
-    /// Whether the thread that follows the servers has yet to end the task of a report of this time.
+    /// Whether the thread that follows the servers has yet to receive or end the task of a file of this time.
     pub(super) fn has_end(&self, written_at: Timestamp) -> bool {
         let Some(team) = &self.0 else { return false };
         let sight = team.sight.lock().unwrap_or_else(PoisonError::into_inner);
-        !sight.unsigned.is_empty() || sight.reports.iter().any(|it| it.written_at == written_at)
+        !sight.unsigned.is_empty()
+            || sight.reports.iter().any(|it| it.written_at == written_at)
+            || sight.acks.iter().any(|it| TaskEnds::written_at(&it.file.stat) == written_at)
     }
 
     /// Tells the thread that follows the servers what was seen; nothing where the mailboxes are in the directory.

@@ -133,17 +133,21 @@ impl ServerFollower {
 
     /// Receives the messages of tasks that workers have read by `ack/` files, and settles them after their reports.
     fn take_acks(&mut self, queue: &NatsTransport) -> Result<()> {
-        let mut acks = self.sighted(|sight| std::mem::take(&mut sight.acks)).into_iter();
-        while let Some(ack) = acks.next() {
-            match routing::acknowledge(&ack.file.content, &ack.task, queue) {
-                Ok(lease) => self.note_acked(ack, lease),
-                Err(error) if error.is_transient() => {
-                    let kept: Vec<AckFile> = std::iter::once(ack).chain(acks).collect();
-                    self.sighted(|sight| drop(sight.acks.splice(..0, kept)));
-                    return Err(error);
+        let mut at = 0;
+        while let Some(ack) = self.sighted(|sight| sight.acks.get(at).cloned()) {
+            let waits = match routing::acknowledge(&ack.file.content, &ack.task, queue) {
+                Ok(lease) => self.note_acked(&ack, lease),
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, task = %ack.task, "cannot receive its task");
+                    false
                 }
-                Err(error) => tracing::warn!(%error, task = %ack.task, "cannot receive its task"),
-            }
+            };
+            self.sighted(|sight| match waits {
+                true => sight.acks[at].is_recorded = true,
+                false => drop(sight.acks.remove(at)),
+            });
+            at += usize::from(waits);
         }
         while let Some(task) = self.sighted(|sight| sight.unsigned.last().cloned()) {
             self.acked.settle(&task, queue)?;
@@ -152,22 +156,20 @@ impl ServerFollower {
         Ok(())
     }
 
-    /// An ack without an open task waits for it, as in a directory.
-    fn note_acked(&mut self, mut ack: AckFile, lease: Option<Lease>) {
+    /// An ack without an open task waits for it, as in a directory. Returns whether it does.
+    fn note_acked(&mut self, ack: &AckFile, lease: Option<Lease>) -> bool {
         if lease.is_some() || !ack.is_recorded {
             let lease = lease.as_ref().map(ToString::to_string);
             let data = json!({ "task_id": ack.task, "lease": lease });
             self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
-            ack.is_recorded = true;
         }
         match lease {
-            Some(lease) => self.acked.insert(ack.task, lease),
+            Some(lease) => self.acked.insert(ack.task.clone(), lease),
             None if self.acked.leases.contains_key(&ack.task) => {}
-            None if ack.may_wait(SystemClock.monotonic()) => {
-                self.sighted(|sight| sight.acks.push(ack))
-            }
-            None => self.waker.wake(LoopWake::Team(ServerNews::UnfitAck(Box::new(ack)))),
+            None if ack.may_wait(SystemClock.monotonic()) => return true,
+            None => self.waker.wake(LoopWake::Team(ServerNews::UnfitAck(Box::new(ack.clone())))),
         }
+        false
     }
 }
 

@@ -9,6 +9,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
 use serde_json::json;
 
+use super::effects::UndoneFile;
 use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
 use crate::routing;
 use crate::servers::AckFile;
@@ -33,13 +34,15 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
-            // This watcher may end before the servers are back, and no later one reads the ack again.
+            // Its task may wait for the servers, too, and the ack waits for it only for a moment.
             if !mail.remote.are_reached() {
                 return self.retry(now, &file, ROUTE_RETRY);
             }
-            let ack = AckFile { task: task.to_owned(), file, since: now, is_recorded: false };
+            let (task, read) = (task.to_owned(), file.clone());
+            let ack = AckFile { task, file: read, since: now, is_recorded: false };
             mail.remote.share_observation(|sight| sight.acks.push(ack));
-            return self.enter_ack(entry);
+            let due = now + ROUTE_RETRY;
+            return self.remember_undone(UndoneFile { due, file, entry, is_left: true });
         }
         let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
             Ok(acked) => acked,

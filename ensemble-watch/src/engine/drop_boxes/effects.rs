@@ -7,8 +7,8 @@
 //! | an `ack/` file receives its task | the file is read again |
 //! | the notice of a file that is set aside | the file stays, and is tried again |
 //!
-//! Where the mailboxes are on servers, the thread that follows them ends the task. A watcher that is killed before has
-//! not entered the file into the ledger, so the next one begins again.
+//! Where the mailboxes are on servers, the thread that follows them receives or ends the task. A watcher that is killed
+//! before has not entered the file into the ledger, so the next one begins again.
 
 use ensemble_core::dropbox::{CompleteFile, LedgerEntry};
 use ensemble_core::env::Monotonic;
@@ -28,8 +28,8 @@ const UNDONE_MAX: usize = 1_000;
 pub(super) struct UndoneFile {
     pub(super) due: Monotonic,
     pub(super) file: CompleteFile,
-    entry: LedgerEntry,
-    is_left: bool,
+    pub(super) entry: LedgerEntry,
+    pub(super) is_left: bool,
 }
 
 impl DropBoxes {
@@ -63,11 +63,17 @@ impl DropBoxes {
             };
             if is_left && !mail.remote.has_end(TaskEnds::written_at(&file.stat)) {
                 entries.push(entry);
-            } else if self.undone.len() < UNDONE_MAX {
-                self.undone.push(UndoneFile { due: now + ROUTE_RETRY, file, entry, is_left });
+            } else {
+                self.remember_undone(UndoneFile { due: now + ROUTE_RETRY, file, entry, is_left });
             }
         }
         entries
+    }
+
+    pub(super) fn remember_undone(&mut self, undone: UndoneFile) {
+        if self.undone.len() < UNDONE_MAX {
+            self.undone.push(undone);
+        }
     }
 
     /// Whether the effects of this version of a file are tried again anyway.
