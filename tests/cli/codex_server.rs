@@ -6,7 +6,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
+use std::time::Duration;
 
+use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -258,8 +260,15 @@ fn a_message_that_an_idle_server_refuses_is_given_to_it_again() {
     codex.is_noted("idle");
     codex.bed.ok("send --to codex -m first");
     codex.is_told("turn/start", "t1", "Again, attempt 2 of 5");
-    let failed = codex.bed.ok("log --json --type hook.failed");
-    assert_eq!(failed.lines().count(), 1, "{failed}");
+    let failed = || codex.bed.ok("log --json --type hook.failed").lines().count();
+    assert_eq!(failed(), 1);
+    // Nor is a change forgotten that another process keeps from being noted.
+    let lock = codex.bed.project().join(".ensemble/sessions/codex.json.lock");
+    let held = FileLock::acquire(&lock, Duration::from_secs(20)).unwrap();
+    codex.status("t1", &json!({ "type": "active", "activeFlags": ["waitingOnApproval"] }));
+    eventually("it cannot be noted", || failed() > 1);
+    drop(held);
+    codex.is_noted("blocked");
     codex.end();
 }
 

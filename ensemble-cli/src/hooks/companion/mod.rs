@@ -130,6 +130,8 @@ struct Companion<'a> {
     post: &'a mut CompanionPost,
     thread: Option<CodexThread>,
     activity: Activity,
+    /// The last change of it, until the session has it.
+    unnoted: Option<(Event, EventInput)>,
     /// A thread that the person has left while its turn ran: the end of that turn does not bring the person back.
     left_working: Option<String>,
     /// Until when nothing is said.
@@ -157,6 +159,7 @@ impl<'a> Companion<'a> {
             post,
             thread: None,
             activity: Activity::Idle,
+            unnoted: None,
             left_working: None,
             quiet_until: None,
             refused_pause: REFUSED_PAUSE,
@@ -271,6 +274,7 @@ impl<'a> Companion<'a> {
         self.left_working = self.thread.take().map(|left| left.id).filter(|_| is_at_work);
         // All that the agent held is released when the new thread is introduced.
         self.steered.take();
+        self.unnoted = None;
         self.thread = Some(CodexThread { id: id.to_owned(), path, source });
         // What happened to a known thread since another companion or server had it is noted with its status.
         self.activity = if is_known { Activity::Ended } else { Activity::Idle };
@@ -330,7 +334,16 @@ impl<'a> Companion<'a> {
             Activity::Idle => Event::Stop,
             Activity::Failed | Activity::Limited | Activity::Ended => Event::Failure,
         };
-        self.report(event, input).and(checked)
+        self.unnoted = Some((event, input));
+        self.note_change().and(checked)
+    }
+
+    /// A failure is tried again: no event comes until the next change.
+    fn note_change(&mut self) -> Outcome {
+        let Some((event, input)) = self.unnoted.clone() else { return Ok(()) };
+        self.report(event, input)?;
+        self.unnoted = None;
+        Ok(())
     }
 
     /// Notes an event, and says what is to be said of it. Only [`Self::say_what_waits`] speaks into a turn that runs.
@@ -340,6 +353,7 @@ impl<'a> Companion<'a> {
 
     fn say_what_waits(&mut self) -> Outcome {
         self.introduce()?;
+        self.note_change()?;
         self.check_steered()?;
         match self.activity {
             Activity::Idle => {
@@ -350,9 +364,9 @@ impl<'a> Companion<'a> {
                 })?;
                 if has_begun {
                     self.activity = Activity::Working;
-                    self.report(Event::Prompt, EventInput::default())?;
+                    self.unnoted = Some((Event::Prompt, EventInput::default()));
                 }
-                Ok(())
+                self.note_change()
             }
             Activity::Working => {
                 self.with_hook(Event::Tool, EventInput::default(), |hook, _| hook.answer())
