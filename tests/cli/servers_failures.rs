@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crate::bad_parts::break_part;
 use crate::bed::{Bed, watch};
+use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::{one_host, set_patience};
 use crate::tmux_support::eventually;
@@ -72,7 +73,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
 }
 
 #[test]
-fn a_host_that_may_not_ship_its_log_reads_those_of_others() {
+fn a_host_with_limited_rights_reads_the_logs_of_others_and_reports_its_agents() {
     let home = tempfile::tempdir().unwrap();
     let config = home.path().join("server.conf");
     let few = r#"{publish: {allow: [">"], deny: ["enslog.team.few"]}}"#;
@@ -109,6 +110,18 @@ fn a_host_that_may_not_ship_its_log_reads_those_of_others() {
     set_mode(0o700);
     assert!(own.code == 0 && !own.stdout.is_empty(), "it hides no other log: {own:?}");
     eventually("it writes that log, too", || std::fs::read_dir(&bad).unwrap().next().is_some());
+
+    // Nor does the name of an agent that it may not free any more keep its next agent unknown.
+    member(&few, "reader-1");
+    let known = all.project().join(".ensemble/servers/hosts/few.json");
+    let knows = |agent: &str| std::fs::read_to_string(&known).is_ok_and(|it| it.contains(agent));
+    eventually("the other host knows its agent", || knows("reader-1"));
+    let frees = r#""enslog.team.few", "$KV.*.members.>""#;
+    std::fs::write(&config, text.replace(r#""enslog.team.few""#, frees)).unwrap();
+    server.restart();
+    std::fs::remove_file(few.project().join(".ensemble/roster/reader-1.yaml")).unwrap();
+    member(&few, "reader-2");
+    eventually("the other host knows the next one", || knows("reader-2"));
 }
 
 #[test]

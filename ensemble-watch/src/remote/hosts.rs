@@ -99,11 +99,16 @@ impl HostExchange {
     /// keep the others from being reported.
     fn claim(&mut self, report: &HostReport, queue: &NatsTransport) -> Result<()> {
         let here: BTreeSet<Name> = report.agents.iter().map(|agent| agent.name.clone()).collect();
-        for agent in self.claimed.difference(&here) {
-            queue.release_member(agent, &self.host)?;
-        }
-        self.claimed.retain(|agent| here.contains(agent));
         self.conflict = None;
+        for agent in self.claimed.clone().difference(&here) {
+            match queue.release_member(agent, &self.host) {
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    self.conflict.get_or_insert(format!("the name {agent} is not freed: {error}"));
+                }
+                Ok(()) => drop(self.claimed.remove(agent)),
+            }
+        }
         for agent in here.difference(&self.claimed.clone()) {
             let why = match queue.claim_member(agent, &self.host) {
                 Ok(None) => {
