@@ -348,6 +348,14 @@ impl Ledger {
     }
 }
 
+#[cfg(test)]
+impl Ledger {
+    /// Lets it take no line any more, as a full disk does.
+    pub(crate) fn fill_disk(&mut self) {
+        self.file = File::open(&self.path).unwrap();
+    }
+}
+
 impl LedgerEntry {
     /// The id of the message for one recipient: the same file, version and content give the same.
     pub fn message_id(&self, recipient: &Name) -> MessageId {

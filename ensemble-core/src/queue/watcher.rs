@@ -7,6 +7,7 @@
 //! | the closure rejects it, it is complete and not valid YAML, or not a file | it goes to `rejected/`, with the reason beside it |
 //! | it is not valid YAML, and its writer may still append to it | it stays, and is read again once it has changed |
 //! | no route matches | it stays |
+//! | it is handled, and the disk has no room for its line in the ledger | the line is written later |
 //!
 //! The ledger is written last. So a crash in between repeats the closure for that version; a message has an id made of
 //! path and version, and is stored once.
@@ -42,6 +43,8 @@ const RETRY: Duration = Duration::from_secs(2);
 const FILES_A_LOOK: usize = 256;
 /// How many files that wait are remembered, each with its error, so that each is recorded once.
 const RECORDED_WAITING_MAX: usize = 1_000;
+/// How many handled files may wait for room in the ledger.
+const UNWRITTEN_MAX: usize = 1_000;
 /// Maximum number of reads of file events in one look.
 const READS_MAX: usize = 1_024;
 /// How long another watcher of the queue is waited for.
@@ -89,6 +92,8 @@ pub struct Watcher {
     /// Missing where the system has no file watches left.
     events: Option<FsWatcher>,
     ledger: Ledger,
+    /// Handled files that the ledger does not have yet: the disk is full.
+    unwritten: Vec<LedgerEntry>,
     scanned_at: Option<Monotonic>,
     recorded_waiting: HashSet<String>,
     _lock: FileLock,
@@ -124,6 +129,7 @@ impl Watcher {
             boxes: None,
             events: FsWatcher::new().ok(),
             ledger: Ledger::open(&state)?,
+            unwritten: Vec::new(),
             scanned_at: None,
             recorded_waiting: HashSet::new(),
             _lock: lock,
@@ -197,6 +203,7 @@ impl Watcher {
     pub fn look(&mut self) -> Result<usize> {
         self.mistake.take().map_or(Ok(()), Err)?;
         let now = SystemClock.monotonic();
+        self.enter(None)?;
         self.open_boxes()?;
         let mut findings = self.take_events(now)?;
         let has_events = !findings.is_empty();
@@ -340,7 +347,7 @@ impl Watcher {
                 Ok(false)
             }
             // The same content again is not another version.
-            BoxFinding::Again(_, entry) => self.ledger.append(vec![entry]).map(|()| false),
+            BoxFinding::Again(_, entry) => self.enter(Some(entry)).map(|()| false),
         }
     }
 
@@ -354,7 +361,8 @@ impl Watcher {
     fn handle_file(&mut self, now: Monotonic, file: CompleteFile) -> Result<bool> {
         let path = file.path();
         // It may have been handled since it was found: events and listings name a file twice.
-        let Some(entry) = self.ledger.next_version(&path, &file.stat, &file.content) else {
+        let next = self.ledger.next_version(&path, &file.stat, &file.content);
+        let Some(entry) = next.filter(|entry| !self.unwritten.contains(entry)) else {
             return Ok(false);
         };
         let Some((route, stem)) = self.find_route(&path) else {
@@ -368,7 +376,7 @@ impl Watcher {
             RouteTarget::Mailbox(name) => {
                 let to = name.clone();
                 match self.send(&file, &entry, to, stem) {
-                    Ok(()) => self.ledger.append(vec![entry]).map(|()| true),
+                    Ok(()) => self.enter(Some(entry)).map(|()| true),
                     Err(error) => {
                         self.try_again(now, &file, &error.to_string());
                         Ok(false)
@@ -392,11 +400,27 @@ impl Watcher {
                     }
                     (Ok(()), None) => {
                         self.record(types::FILE_HANDLED, json!({ "file": path, "id": id }));
-                        self.ledger.append(vec![entry]).map(|()| true)
+                        self.enter(Some(entry)).map(|()| true)
                     }
                 }
             }
         }
+    }
+
+    /// Writes what was handled into the ledger, or tries again with the next look.
+    fn enter(&mut self, handled: Option<LedgerEntry>) -> Result<()> {
+        self.unwritten.extend(handled);
+        match self.ledger.append(self.unwritten.clone()) {
+            Err(error) if self.unwritten.len() < UNWRITTEN_MAX => {
+                let path = self.unwritten.last().map_or_else(String::new, |it| it.path.clone());
+                self.record_waiting(&path, &error.to_string());
+            }
+            entered => {
+                entered?;
+                self.unwritten.clear();
+            }
+        }
+        Ok(())
     }
 
     fn send(

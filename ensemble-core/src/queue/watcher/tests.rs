@@ -137,6 +137,25 @@ fn a_message_is_stored_once_even_after_a_crash() {
 }
 
 #[test]
+fn a_full_disk_neither_ends_a_watcher_nor_repeats_a_closure() {
+    let bed = bed();
+    let (mut watcher, seen) = bed.watcher();
+    watcher.ledger.fill_disk();
+    bed.put("t", "status: success\n...\n");
+    look_until_handled(&mut watcher);
+    watcher.scanned_at = None;
+    watcher.look().unwrap();
+    assert_eq!(words(&seen), ["t success"]);
+    watcher.ledger = Ledger::open(&bed.home.path().join(STATE_DIRECTORY)).unwrap();
+    watcher.look().unwrap();
+    drop(watcher);
+    let (mut watcher, seen) = bed.watcher();
+    bed.put("next", "status: success\n...\n");
+    look_until_handled(&mut watcher);
+    assert_eq!(words(&seen), ["next success"], "the first is in the ledger");
+}
+
+#[test]
 fn what_is_damaged_or_rejected_is_put_aside_and_what_no_route_matches_stays() {
     let bed = bed();
     bed.put("broken", "status: [\n...\n");
