@@ -12,7 +12,7 @@
 //! start of the day.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
@@ -37,8 +37,8 @@ pub(crate) struct MailStarts {
     /// Missing where no agent is started by its mail.
     next: Option<Monotonic>,
     interval: Duration,
-    /// A start is under way; there is one at a time.
-    is_starting: Arc<AtomicBool>,
+    /// The last start; there is one at a time.
+    starting: Option<JoinHandle<()>>,
 }
 
 impl MailStarts {
@@ -47,7 +47,7 @@ impl MailStarts {
         Self {
             next: is_used.then_some(now),
             interval: project.config.poll_interval(),
-            is_starting: Arc::default(),
+            starting: None,
         }
     }
 
@@ -74,7 +74,7 @@ impl MailStarts {
         }
         self.next = Some(now + self.interval);
         for (name, agent) in project.config.agents.iter().filter(|(_, it)| it.start_on_mail) {
-            if self.is_starting.load(Ordering::SeqCst) {
+            if self.starting.as_ref().is_some_and(|starting| !starting.is_finished()) {
                 return;
             }
             if let Err(error) = self.start(project, (name, agent), (spool, mail), recorder) {
@@ -84,7 +84,7 @@ impl MailStarts {
     }
 
     fn start(
-        &self,
+        &mut self,
         project: &Project,
         (name, agent): (&Name, &AgentConfig),
         (spool, mail): (&Spool, &dyn MailSource),
@@ -114,19 +114,17 @@ impl MailStarts {
             "agent": name, "mailbox": mailbox, "waiting": waiting.len(), "count": count, "max": agent.starts_max(),
         });
         recorder.record(types::AGENT_MAIL_START, ACTOR, data);
-        self.is_starting.store(true, Ordering::SeqCst);
         let opener = PaneOpener {
             project: project.clone(),
             recorder: Arc::clone(recorder),
             actor: Name::new(ACTOR)?,
         };
-        let (name, is_starting) = (name.clone(), Arc::clone(&self.is_starting));
-        std::thread::spawn(move || {
+        let name = name.clone();
+        self.starting = Some(std::thread::spawn(move || {
             if let Err(error) = opener.start_agent(&name) {
                 tracing::warn!(%error, agent = %name, "mail could not start its reader");
             }
-            is_starting.store(false, Ordering::SeqCst);
-        });
+        }));
         Ok(())
     }
 }
