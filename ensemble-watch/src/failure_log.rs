@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const LASTS_MAX: Duration = Duration::from_secs(10 * 60);
 const FAILURES_MAX: usize = 100;
 const SHOWN_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 300;
+/// Pause before a part of the watcher that has panicked begins again.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// All that fails in this process.
 pub(crate) static FAILURES: FailureLog = FailureLog(Mutex::new(BTreeMap::new()));
@@ -104,6 +107,15 @@ impl<S: Subscriber> Filter<S> for NewFailures {
     }
 }
 
+/// Runs a part of the watcher until it ends, and again after each panic. One that is waited for must first look whether
+/// it has to end.
+pub(crate) fn outlive_panics(part: &str, mut run: impl FnMut()) {
+    while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
+        tracing::warn!(%part, error = %"a bug, which its output describes", "panics in a part");
+        std::thread::sleep(PANIC_PAUSE);
+    }
+}
+
 /// The text of an event with the subject that its fields name, and its error.
 #[derive(Default)]
 struct SaidFields {
@@ -127,6 +139,16 @@ impl Visit for SaidFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_panics_begins_again() {
+        let mut runs = 0;
+        outlive_panics("test", || {
+            runs += 1;
+            assert!(runs > 1, "a bug");
+        });
+        assert_eq!(runs, 2);
+    }
 
     #[test]
     fn what_fails_again_and_again_is_said_once_and_shown_until_it_stops() {

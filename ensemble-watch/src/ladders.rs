@@ -36,6 +36,7 @@ use ensemble_project::{LadderClaim, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
+use crate::failure_log::outlive_panics;
 use crate::wakes::{LadderNews, LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
@@ -94,7 +95,7 @@ impl LadderThread {
             ladders = ladders.with_queue(queue);
         }
         let (sender, receiver) = unbounded();
-        let runner = LadderWorker {
+        let mut runner = LadderWorker {
             ladders,
             spool,
             claims,
@@ -102,7 +103,7 @@ impl LadderThread {
             seen: BTreeMap::new(),
             not_before: BTreeMap::new(),
         };
-        let thread = thread::spawn(move || runner.run(&receiver));
+        let thread = thread::spawn(move || outlive_panics("ladders", || runner.run(&receiver)));
         let this = Self { reasons: Some(sender), thread: Some(thread) };
         this.all_changed();
         Ok(this)
@@ -138,7 +139,7 @@ struct LadderWorker {
 }
 
 impl LadderWorker {
-    fn run(mut self, reasons: &Receiver<LookReason>) {
+    fn run(&mut self, reasons: &Receiver<LookReason>) {
         let mut pending = BTreeSet::new();
         loop {
             let wait = self.wait(&pending);

@@ -36,5 +36,5 @@ impl NoFollower {
         self
     }
 
-    pub(crate) fn run(self) {}
+    pub(crate) fn run(&mut self) {}
 }

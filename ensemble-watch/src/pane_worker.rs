@@ -21,6 +21,7 @@ use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::terminal::hosted::MailCount;
 use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 
+use crate::failure_log::outlive_panics;
 use crate::screens::ServerScreens;
 use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
 
@@ -90,7 +91,8 @@ impl PaneWorkers {
         let queue = self.queues.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
-            let work = move || PaneWorker::new(TmuxServer::new(socket), means).run(&receiver);
+            let begin = move || PaneWorker::new(TmuxServer::new(socket.clone()), means.clone());
+            let work = move || outlive_panics("typing", || begin().run(&receiver));
             self.threads.push(thread::spawn(work));
             sender
         });

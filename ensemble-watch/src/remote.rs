@@ -233,7 +233,7 @@ impl ServerFollower {
     }
 
     /// Runs until the watcher has ended.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(&mut self) {
         let mut was_connected = None;
         loop {
             match NatsTransport::connect(&self.options) {

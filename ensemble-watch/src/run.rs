@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::failure_log::NewFailures;
+use crate::failure_log::{NewFailures, outlive_panics};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -107,9 +107,9 @@ impl Watcher {
         engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         let (running, ended) = unbounded();
-        if let Some(follower) = follower {
+        if let Some(mut follower) = follower {
             std::thread::spawn(move || {
-                follower.run();
+                outlive_panics("servers", || follower.run());
                 drop(running);
             });
         }

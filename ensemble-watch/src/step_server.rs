@@ -23,6 +23,7 @@ use ensemble_project::Project;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
+use crate::failure_log::outlive_panics;
 use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
@@ -68,7 +69,7 @@ impl StepServer {
         let seen = Arc::<Mutex<SeenQueues>>::default();
         let now = SystemClock.monotonic();
         let file = project.state.join("servers/leases/kept-steps.json");
-        let thread = StepThread {
+        let mut thread = StepThread {
             kept: KeptLeases::open(now, &file, project.config.leases.extend_max()),
             project: project.clone(),
             recorder: Arc::clone(recorder),
@@ -77,7 +78,7 @@ impl StepServer {
             seen: Arc::clone(&seen),
             next_look: now,
         };
-        std::thread::spawn(move || thread.run());
+        std::thread::spawn(move || outlive_panics("steps", || thread.run()));
         Some(Self { orders, seen, place, said: None })
     }
 
@@ -116,7 +117,7 @@ struct StepThread {
 }
 
 impl StepThread {
-    fn run(mut self) {
+    fn run(&mut self) {
         loop {
             match self.orders.try_recv() {
                 Ok(order) => {
