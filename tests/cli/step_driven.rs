@@ -54,6 +54,25 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
 }
 
 #[test]
+fn a_run_that_was_killed_is_a_need_once_no_agent_works_on_its_steps() {
+    let bed = Bed::new();
+    plan(&bed, "w1", 2);
+    let mut driver = Running(bed.start("step run t --json --timeout 10m", Stdio::null()));
+    let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"step_index\":1"));
+    drop(driver);
+    let is_need = || bed.run("status --json").stdout.contains("ensemble step run t");
+    assert!(!is_need(), "w1 works on the first step");
+    let report =
+        b"{\"task_id\": \"t\", \"step_index\": 1, \"agent\": \"w1\", \"status\": \"success\"}";
+    assert_eq!(bed.run_with("step submit --as w1", report).code, 0);
+    assert!(is_need());
+    assert_eq!(bed.run("step run t --wait 1ms").code, 3);
+    let notes = fs::read_dir(bed.project().join(".ensemble/step-runs")).unwrap();
+    assert_eq!(notes.count(), 1, "its caller knows that it has ended: the lock alone is left");
+}
+
+#[test]
 fn a_full_mailbox_keeps_no_other_agent_from_its_prompt() {
     let bed = Bed::new();
     bed.ok("mailbox add full --capacity 1");

@@ -7,6 +7,7 @@
 //! | a tripped circuit breaker whose CHECKPOINT was removed by hand | `ensemble resume` |
 //! | the disk of the queue is full or read-only | there is room |
 //! | `ensemble task dispatch` finds no worker | it finds one, or has not looked for ten minutes |
+//! | `ensemble step run` was killed or has failed, and steps of its task wait | it runs again, or an agent takes one |
 //! | the git remote of the team does not answer | it answers, or no verb of this host has asked it for ten minutes |
 //!
 //! It is read from this host's files alone, so `status` says it without a watcher, and at once. The
@@ -23,6 +24,7 @@ use ensemble_team::board::{
     ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, Board, ControlFile, REPORT, State,
     conditions, is_left_behind, is_triggered, leases, stale,
 };
+use ensemble_team::driver::list_lost_runs;
 use ensemble_team::silence::{Silence, SilentPeer};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use serde::Serialize;
@@ -78,6 +80,7 @@ pub fn of_project(
 ) -> Result<Vec<BoardTrouble>> {
     let control = project.admissions().control(None)?;
     let without_board = find_full_disk(project).into_iter().chain(missing_worker(project));
+    let without_board = without_board.chain(find_lost_runs(project, books));
     let Some(board) = books.place() else {
         return Ok(control.iter().map(in_force).chain(without_board).collect());
     };
@@ -198,6 +201,19 @@ fn missing_worker(project: &Project) -> Option<BoardTrouble> {
         ],
     };
     Some(BoardTrouble { alarm: WORKERS.to_owned(), about, text, help })
+}
+
+/// Tasks whose steps wait, while the `ensemble step run` that would hand them out was killed or has failed.
+fn find_lost_runs(project: &Project, books: &TaskBooks) -> Vec<BoardTrouble> {
+    let mut tasks = list_lost_runs(&project.state).unwrap_or_default();
+    tasks.retain(|task| books.has_waiting_steps(task));
+    let lost = tasks.into_iter().map(|about| BoardTrouble {
+        alarm: "step_run".to_owned(),
+        text: format!("steps of task {about} wait, and its `ensemble step run` has ended"),
+        help: format!("`ensemble step run {}` continues with them", shell_word(&about)),
+        about,
+    });
+    lost.collect()
 }
 
 /// A control file: while it exists, waiting work does not begin.

@@ -138,6 +138,12 @@ impl TaskBooks {
         }
     }
 
+    /// Whether steps of a task wait to be handed out, and no agent works on one.
+    pub(crate) fn has_waiting_steps(&self, task: &str) -> bool {
+        let queue = self.steps.as_ref().and_then(|steps| steps.queue(task).ok());
+        queue.is_some_and(|queue| queue.open > 0 && queue.held == 0 && !queue.is_paused())
+    }
+
     /// Everything these agents hold in mailboxes, on the blackboard and in step queues, except what cannot be read.
     pub fn holds(&self, queue: &dyn Broker, who: impl Fn(&Name) -> bool) -> Result<KnownHoldings> {
         self.holds_with(HoldingPlaces::new(queue), who)

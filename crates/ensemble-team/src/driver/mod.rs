@@ -12,6 +12,7 @@
 //! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
 //! BoardUpkeep  what follows from control files and anomalies beside it         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
+//! RunNote      what a killed `ensemble step run` leaves for people
 //! ```
 //!
 //! The drivers of readiness and acknowledgement are in [`ensemble_core::driver`]; what its page says of
@@ -27,6 +28,8 @@ mod dispatch;
 mod ends;
 mod error;
 mod reviews;
+#[cfg(feature = "steps")]
+mod step_runs;
 #[cfg(feature = "steps")]
 mod steps;
 pub mod supervise;
@@ -44,5 +47,7 @@ pub use dispatch::{
 pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, ReviewCounts, file_stem};
+#[cfg(feature = "steps")]
+pub use step_runs::{RunNote, list_lost_runs};
 #[cfg(feature = "steps")]
 pub use steps::{STEP_TYPE, SentPrompt, StepDriver, StepRound};

@@ -13,7 +13,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, shell_word};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::watch::Waiter;
-use ensemble_team::driver::{SentPrompt, StepRound};
+use ensemble_team::driver::{RunNote, SentPrompt, StepRound};
 use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, StepMachine};
 use ensemble_team::steps::{NoStep, StepStore};
 use serde_json::json;
@@ -62,6 +62,7 @@ impl RunSteps {
             mail.settings(agent)?;
         }
         let driver = step_driver(context, &store, &mail, &*recorder)?;
+        let note = RunNote::begin_run(&context.project()?.state, &self.task)?;
         let interrupt = Interrupt::install()?;
         let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.wait.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -86,6 +87,7 @@ impl RunSteps {
                 nudges.prompted(prompted);
             }
             if store.queue(&self.task)?.is_done() {
+                note.end_run()?;
                 return done(context, &store, &self.task);
             }
             stuck = self.look_at_stuck(context, &store, &nothing, stuck)?;
@@ -94,6 +96,7 @@ impl RunSteps {
             let left =
                 deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
+                note.end_run()?;
                 let patience = text::age(self.wait.unwrap_or_default());
                 let text = format!("after {patience} task {} is not done: {nothing}", self.task);
                 return Err(Failure::nothing(text).with_hint("run it again to continue"));
