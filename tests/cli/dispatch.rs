@@ -112,7 +112,7 @@ impl Drop for Team {
 
 #[test]
 fn a_batch_is_handed_out_in_order_retried_and_told_of_once_whatever_is_killed() {
-    works_off_a_batch(&Team::new(2));
+    works_off_a_batch(&Team::new(2), true);
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn a_batch_on_servers_is_handed_out_as_one_in_a_directory_is() {
     let (bed, other) = (bed_on(&server, &name), bed_on(&server, &name));
     other.add_config(TIMES);
     let _watcher = watch(&other);
-    works_off_a_batch(&Team::on(bed, 2));
+    works_off_a_batch(&Team::on(bed, 2), false);
 }
 
 /// Dispatch is killed while two workers are at work, and started again.
-fn works_off_a_batch(team: &Team) {
+fn works_off_a_batch(team: &Team, is_here: bool) {
     team.instruct(
         "type: start_workers\nworker_count: 2\ntasks:\n\
          - {id: a, instruction: count}\n\
@@ -144,6 +144,11 @@ fn works_off_a_batch(team: &Team) {
     }
     first.kill().unwrap();
     first.wait().unwrap();
+    let is_need = || {
+        let needs = team.bed.run("status --json").stdout;
+        needs.contains("`ensemble task dispatch` continues with it")
+    };
+    assert_eq!(is_need(), is_here);
     let second = team.bed.start("task dispatch --once --json", Stdio::null());
     team.go();
     eventually("the conductor was told", || {
@@ -169,6 +174,7 @@ fn works_off_a_batch(team: &Team) {
     assert!(once.iter().position(|line| *line == "b 2").unwrap() < c, "{begun:?}");
     once.sort_unstable();
     assert_eq!(once, ["a 1", "b 1", "b 2", "c 1", "d 1", "e 1"], "none twice");
+    assert!(!is_need());
     // After a restart there is nothing to do, and nothing is reported twice.
     team.bed.ok("task dispatch --once");
     eventually("the summary is routed", || {

@@ -11,12 +11,14 @@ use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name, yaml};
 use ensemble_core::requests::{REQUESTS, RequestStore, UnplannedTask};
 use ensemble_core::spool::{DeadLetter, Glance, Glances, RECALLED, Spool, State};
 use ensemble_core::{Error, Result};
+use ensemble_team::driver::list_left_batches;
 use ensemble_team::holdings::{Holding, of_mailbox};
 use ensemble_team::steps::StuckStep;
 
 use super::{MailboxOverview, undecided};
 use crate::attention::{DeadTask, MailAct, PersonMail, UnreadablePart};
 use crate::project::Project;
+use crate::troubles::BoardTrouble;
 use crate::workload::TaskBooks;
 
 /// Messages are counted up to here; an exact count of more takes long.
@@ -27,6 +29,8 @@ const MAIL_READ_MAX: usize = 50;
 const WORDS_CHARS_MAX: usize = 60;
 /// The type of the answer to a shutdown request.
 const FAREWELL_TYPE: &str = "shutdown_response";
+/// The mailbox of instructions.
+const DISPATCH: &str = "dispatch";
 /// The directories of a mailbox in which a change changes what is shown of it.
 const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
 
@@ -186,6 +190,23 @@ pub(super) fn untaken(all: &[LadderFile], store: Option<&dyn RequestStore>) -> V
             && matches!(state(), Some(State::Acked { .. } | State::Settled))
     };
     all.iter().filter(|ladder| !is_taken(ladder)).cloned().collect()
+}
+
+/// The batches that a killed `ensemble task dispatch` has left: their instructions are not settled.
+pub(super) fn lost_batches(project: &Project, spool: Option<&Spool>) -> Vec<BoardTrouble> {
+    let is_open = |batch: &Name| {
+        let dispatch = Name::new(DISPATCH).ok().zip(MessageId::new(batch.as_str()).ok());
+        let state = dispatch.zip(spool).map(|((mailbox, id), spool)| spool.state(&mailbox, &id));
+        matches!(state, Some(Ok(Some(State::Queued { .. } | State::Acked { .. }))))
+    };
+    let left = list_left_batches(&project.state).unwrap_or_default().into_iter();
+    let lost = left.filter(is_open).map(|batch| BoardTrouble {
+        alarm: DISPATCH.to_owned(),
+        text: format!("batch {batch} is not done, and its `ensemble task dispatch` has ended"),
+        help: "`ensemble task dispatch` continues with it".to_owned(),
+        about: batch.to_string(),
+    });
+    lost.collect()
 }
 
 /// The steps that wait for an intervention; none, and a part that cannot be read, if the step queues cannot be read.

@@ -168,6 +168,7 @@ impl OverviewReader {
         let troubles = troubles::of_project(project, &self.books, now);
         let mut troubles = noted(troubles, "what stops the team", &mut unreadable);
         troubles.extend(watcher.failures());
+        troubles.extend(parts::lost_batches(project, source.directory()));
         let mut overview = Overview {
             at: SystemClock.wall(),
             agents,

@@ -16,7 +16,7 @@
 //! Its message is withdrawn before another worker gets the task.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ use ensemble_core::message::{
     ConfigDuration, Digest, Envelope, KnownSender, MessageId, Name, ReservedName, yaml,
 };
 use ensemble_core::spool::{self, Spool};
-use ensemble_core::{Error, Result};
+use ensemble_core::{Error, Result, allow_missing};
 use ensemble_reports::contract::{
     self, Instruction, TaskReport, WORKERS_MAX, WorkerTask, count_of,
 };
@@ -194,14 +194,27 @@ pub fn task_message(batch: &Name, task: &str, attempt: u32) -> MessageId {
     })
 }
 
+/// The batches that were begun in a state directory, and on which no process works. Most have ended.
+pub fn list_left_batches(state_dir: &Path) -> Result<Vec<Name>> {
+    let directory = Dir::open(state_dir).and_then(|dir| dir.open_child(DIRECTORY));
+    let files = allow_missing(directory)?.map_or_else(|| Ok(Vec::new()), |dir| dir.names())?;
+    let batches = files.iter().filter_map(|file| Name::new(file.strip_suffix(".yaml")?).ok());
+    let is_left =
+        |batch: &Name| matches!(FileLock::is_held(&lock_path(state_dir, batch)), Ok(false));
+    Ok(batches.filter(is_left).collect())
+}
+
+fn lock_path(state_dir: &Path, batch: &Name) -> PathBuf {
+    state_dir.join("locks").join(format!("dispatch-{batch}.lock"))
+}
+
 impl DispatchRun<'_> {
     /// The right to run a batch; dropping it releases the lock.
     pub fn lock(&self, batch: &Name) -> Result<FileLock> {
         for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
             durable::make_directory(&dir)?;
         }
-        let path = self.state_dir.join("locks").join(format!("dispatch-{batch}.lock"));
-        FileLock::acquire(&path, Duration::ZERO)
+        FileLock::acquire(&lock_path(&self.state_dir, batch), Duration::ZERO)
     }
 
     /// One step of a batch, under its lock. Takes what has come in, hands out what is ready, and

@@ -42,7 +42,8 @@ pub use collect::{Dispatcher, TaskBatch};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use departure::{AgentHost, Departure, DepartureOutcome, ShutdownDriver, departure_note};
 pub use dispatch::{
-    AvailableWorker, BatchProgress, DispatchFile, DispatchRun, WorkerPool, plan_of, task_message,
+    AvailableWorker, BatchProgress, DispatchFile, DispatchRun, WorkerPool, list_left_batches,
+    plan_of, task_message,
 };
 pub use ends::{TaskEnds, retention};
 pub use error::BatchError;
