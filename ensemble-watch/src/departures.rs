@@ -13,6 +13,7 @@ use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_project::status::ACTOR;
 use serde_json::json;
 
+use crate::failure_log::outlive_panics;
 use crate::requests::DecisionHandler;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
@@ -57,7 +58,11 @@ impl DecisionHandler for DepartureThreads {
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            see_through(&project, &*store, &*recorder, &entry, &mut rest);
+            outlive_panics("shutdown", || {
+                if rest(Duration::ZERO) {
+                    see_through(&project, &*store, &*recorder, &entry, &mut rest);
+                }
+            });
         }));
     }
 }
@@ -66,7 +71,6 @@ impl Drop for DepartureThreads {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in self.threads.drain(..) {
-            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }

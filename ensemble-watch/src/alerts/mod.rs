@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use ensemble_core::Result;
 use ensemble_core::document::{read_json, write_json};
 use ensemble_core::durable::{Dir, Durability, write_document};
@@ -28,6 +28,7 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
+use crate::failure_log::outlive_panics;
 use channels::{AlertCommand, NO_TERMINAL, PeopleTerminals};
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{
@@ -87,7 +88,7 @@ impl AlertThread {
         });
         let kept: AlertMemory = read.ok().flatten().unwrap_or_default();
         let (sender, changed) = bounded(1);
-        let alerter = AlertWorker {
+        let mut alerter = AlertWorker {
             schedule: AlertSchedule::new(rules.clone(), kept.clone()),
             rules,
             kept,
@@ -100,16 +101,15 @@ impl AlertThread {
             connect_after: None,
             running: Vec::new(),
         };
-        let thread = thread::spawn(move || alerter.run(&changed));
+        let thread = thread::spawn(move || outlive_panics("alerts", || alerter.run(&changed)));
         Some(Self { changed: Some(sender), thread: Some(thread) })
     }
 
     /// Something has happened.
     pub(crate) fn changed(&self) {
-        if let Some(Err(TrySendError::Disconnected(()))) =
-            self.changed.as_ref().map(|changed| changed.try_send(()))
-        {
-            tracing::warn!("the thread that tells a person has ended");
+        if let Some(changed) = &self.changed {
+            // The thread has not looked since the last change if there is no room.
+            let _ = changed.try_send(());
         }
     }
 }
@@ -144,7 +144,10 @@ struct AlertWorker {
 }
 
 impl AlertWorker {
-    fn run(mut self, changed: &Receiver<()>) {
+    fn run(&mut self, changed: &Receiver<()>) {
+        if changed.try_recv() == Err(TryRecvError::Disconnected) {
+            return self.end();
+        }
         let (mut pause, mut looked) = (Duration::ZERO, None);
         let mut is_stale = true;
         loop {
@@ -323,7 +326,7 @@ impl AlertWorker {
     }
 
     /// Lets the commands end that run, for a while.
-    fn end(mut self) {
+    fn end(&mut self) {
         let until = SystemClock.monotonic() + END_PATIENCE;
         while !self.running.is_empty() && SystemClock.monotonic() < until {
             self.reap();
