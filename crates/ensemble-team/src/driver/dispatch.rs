@@ -54,6 +54,8 @@ mod summary;
 
 const DIRECTORY: &str = "dispatch";
 const FILE_BYTES_MAX: usize = 1024 * 1024;
+/// How long processes may hold a lock that only look whether it is held.
+pub(super) const LOOKERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How many messages of a worker are checked to see whether it is idle.
 const LOOKED_AT_MAX: usize = 100;
 
@@ -214,7 +216,7 @@ impl DispatchRun<'_> {
         for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
             durable::make_directory(&dir)?;
         }
-        FileLock::acquire(&lock_path(&self.state_dir, batch), Duration::ZERO)
+        FileLock::acquire(&lock_path(&self.state_dir, batch), LOOKERS_PATIENCE)
     }
 
     /// One step of a batch, under its lock. Takes what has come in, hands out what is ready, and

@@ -9,9 +9,10 @@
 
 use std::path::{Path, PathBuf};
 
+use super::dispatch::LOOKERS_PATIENCE;
 use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_document};
 use ensemble_core::message::Digest;
-use ensemble_core::{Result, allow_missing};
+use ensemble_core::{Error, Result, allow_missing};
 
 const DIRECTORY: &str = "step-runs";
 const TASK_BYTES_MAX: usize = 4096;
@@ -30,7 +31,10 @@ impl RunNote {
     pub fn begin_run(state: &Path, task: &str) -> Result<Self> {
         let notes = Dir::open(state)?.ensure_child(DIRECTORY, FileModes::default())?;
         let file = file_name(task);
-        let lock = FileLock::try_acquire(&lock_path(&notes, &file))?;
+        let lock = match FileLock::acquire(&lock_path(&notes, &file), LOOKERS_PATIENCE) {
+            Err(Error::Locked { .. }) => None,
+            taken => Some(taken?),
+        };
         write_document(&notes.path().join(&file), task.as_bytes(), Durability::Process)?;
         Ok(Self { notes, file, lock })
     }
