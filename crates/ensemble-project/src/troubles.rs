@@ -60,6 +60,10 @@ pub struct BoardTrouble {
 }
 
 impl BoardTrouble {
+    pub(crate) fn new(alarm: &str, about: &str, text: impl Into<String>, help: String) -> Self {
+        Self { alarm: alarm.to_owned(), about: about.to_owned(), text: text.into(), help }
+    }
+
     /// Whether the team was stopped on purpose.
     pub fn is_pause(&self) -> bool {
         let stale = [Alarm::PauseStale, Alarm::CheckpointStale].map(word);
@@ -120,11 +124,8 @@ pub(crate) fn of_board(
         .into_iter()
         .chain(stale(controls, now))
         .filter(|condition| needs_action(state, condition, raised))
-        .map(|AlarmCondition { key, text, .. }| BoardTrouble {
-            help: help(key.alarm, &key.about),
-            alarm: word(key.alarm),
-            about: key.about,
-            text,
+        .map(|AlarmCondition { key: AlarmKey { alarm, about, .. }, text, .. }| {
+            BoardTrouble::new(&word(alarm), &about, text, help(alarm, &about))
         })
         .collect();
     found.extend(silent_holders(board, state, now));
@@ -134,13 +135,9 @@ pub(crate) fn of_board(
 
 /// A circuit breaker that was not acknowledged before CHECKPOINT was removed: agents work on, and it does not trip again.
 fn open_breaker(controls: &[ActiveControl]) -> Option<BoardTrouble> {
-    controls.is_empty().then(|| BoardTrouble {
-        alarm: "breaker".to_owned(),
-        about: "circuit breaker".to_owned(),
-        text: "the circuit breaker has tripped, and CHECKPOINT was removed without a decision"
-            .to_owned(),
-        help: format!("read {REPORT}, then `ensemble resume`"),
-    })
+    let text = "the circuit breaker has tripped, and CHECKPOINT was removed without a decision";
+    let help = format!("read {REPORT}, then `ensemble resume`");
+    controls.is_empty().then(|| BoardTrouble::new("breaker", "circuit breaker", text, help))
 }
 
 /// The disk of the queue, if it can store nothing more.
@@ -162,12 +159,8 @@ fn find_full_disk(project: &Project) -> Option<BoardTrouble> {
             format!("`dmesg` has the error; check it with `fsck`: `findmnt -T {path}` names it");
         ("has stopped writing after an error", help)
     };
-    Some(BoardTrouble {
-        alarm: "disk".to_owned(),
-        about: "disk".to_owned(),
-        text: format!("the disk of the queue {text}, so nothing can be stored"),
-        help,
-    })
+    let text = format!("the disk of the queue {text}, so nothing can be stored");
+    Some(BoardTrouble::new("disk", "disk", text, help))
 }
 
 /// The git remote, if it does not answer. A note that cannot be read is written again after the next question.
@@ -175,16 +168,13 @@ fn silent_remote(project: &Project) -> Option<BoardTrouble> {
     project.config.worktrees.remote.as_ref()?;
     let Silence { remote, since, detail, .. } =
         SilentPeer::Remote.read_silence(&project.state, SystemClock.wall()).ok().flatten()?;
-    Some(BoardTrouble {
-        alarm: REMOTE.to_owned(),
-        text: format!(
-            "the git remote `{remote}` gives no answer since {since}, so no task can be claimed, \
-             submitted or merged: {}",
-            detail.lines().next().unwrap_or_default()
-        ),
-        help: format!("`git ls-remote {remote}` asks it, `ensemble doctor` says more"),
-        about: remote,
-    })
+    let text = format!(
+        "the git remote `{remote}` gives no answer since {since}, so no task can be claimed, \
+         submitted or merged: {}",
+        detail.lines().next().unwrap_or_default()
+    );
+    let help = format!("`git ls-remote {remote}` asks it, `ensemble doctor` says more");
+    Some(BoardTrouble::new(REMOTE, &remote, text, help))
 }
 
 /// That tasks wait for a worker: there is none, or the one that was asked last is not ready.
@@ -207,11 +197,10 @@ fn missing_worker(project: &Project) -> Option<BoardTrouble> {
 fn find_lost_runs(project: &Project, books: &TaskBooks) -> Vec<BoardTrouble> {
     let mut tasks = list_lost_runs(&project.state).unwrap_or_default();
     tasks.retain(|task| books.has_waiting_steps(task));
-    let lost = tasks.into_iter().map(|about| BoardTrouble {
-        alarm: "step_run".to_owned(),
-        text: format!("steps of task {about} wait, and its `ensemble step run` has ended"),
-        help: format!("`ensemble step run {}` continues with them", shell_word(&about)),
-        about,
+    let lost = tasks.iter().map(|task| {
+        let text = format!("steps of task {task} wait, and its `ensemble step run` has ended");
+        let help = format!("`ensemble step run {}` continues with them", shell_word(task));
+        BoardTrouble::new("step_run", task, text, help)
     });
     lost.collect()
 }
@@ -222,22 +211,14 @@ fn in_force(control: &ActiveControl) -> BoardTrouble {
         ControlFile::Abort => "`ensemble resume --lift-abort` continues the team's work",
         _ => "`ensemble resume` continues the team's work",
     };
-    BoardTrouble {
-        alarm: CONTROL.to_owned(),
-        about: control.file.name().to_owned(),
-        text: NotAdmitted::Control(control.clone()).to_string(),
-        help: help.to_owned(),
-    }
+    let text = NotAdmitted::Control(control.clone()).to_string();
+    BoardTrouble::new(CONTROL, control.file.name(), text, help.to_owned())
 }
 
 /// A board that cannot be read.
 fn unreadable(board: &Board, error: &str) -> BoardTrouble {
-    BoardTrouble {
-        alarm: word(Alarm::InvalidState),
-        about: "board".to_owned(),
-        text: format!("the blackboard cannot be read: {error}"),
-        help: board_help(board.path()),
-    }
+    let text = format!("the blackboard cannot be read: {error}");
+    BoardTrouble::new(&word(Alarm::InvalidState), "board", text, board_help(board.path()))
 }
 
 /// What to do about a board that cannot be read.
@@ -294,14 +275,11 @@ fn silent_holders(board: &Board, state: &State, now: Timestamp) -> Vec<BoardTrou
             continue;
         }
         let since = until.map_or_else(String::new, |until| format!(" since {until}"));
-        found.push(BoardTrouble {
-            alarm: "lease_over".to_owned(),
-            text: format!("{about} has no lease{since}, and still holds task {task}"),
-            help: format!(
-                "a watcher or a supervisor gives it back; so does `ensemble agent unregister {about}`"
-            ),
-            about,
-        });
+        let text = format!("{about} has no lease{since}, and still holds task {task}");
+        let help = format!(
+            "a watcher or a supervisor gives it back; so does `ensemble agent unregister {about}`"
+        );
+        found.push(BoardTrouble::new("lease_over", &about, text, help));
     }
     found
 }

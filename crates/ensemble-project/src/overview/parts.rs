@@ -200,11 +200,10 @@ pub(super) fn lost_batches(project: &Project, spool: Option<&Spool>) -> Vec<Boar
         matches!(state, Some(Ok(Some(State::Queued { .. } | State::Acked { .. }))))
     };
     let left = list_left_batches(&project.state).unwrap_or_default().into_iter();
-    let lost = left.filter(is_open).map(|batch| BoardTrouble {
-        alarm: DISPATCH.to_owned(),
-        text: format!("batch {batch} is not done, and its `ensemble task dispatch` has ended"),
-        help: "`ensemble task dispatch` continues with it".to_owned(),
-        about: batch.to_string(),
+    let lost = left.filter(is_open).map(|batch| {
+        let text = format!("batch {batch} is not done, and its `ensemble task dispatch` has ended");
+        let help = "`ensemble task dispatch` continues with it".to_owned();
+        BoardTrouble::new(DISPATCH, batch.as_str(), text, help)
     });
     lost.collect()
 }

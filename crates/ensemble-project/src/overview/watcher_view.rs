@@ -109,21 +109,14 @@ impl WatcherView {
     pub(super) fn failures(&self) -> Vec<BoardTrouble> {
         let status = self.status().filter(|_| self.runs() && self.has_reported());
         let failures = status.and_then(|status| status["failures"].as_array());
-        let text =
-            |failure: &Value, field: &str| failure[field].as_str().unwrap_or_default().to_owned();
-        let failures = failures.into_iter().flatten();
-        failures
-            .map(|failure| {
-                let (what, error) = (text(failure, "what"), text(failure, "error"));
-                let count = failure["count"].as_u64().unwrap_or_default();
-                BoardTrouble {
-                    alarm: FAILING.to_owned(),
-                    text: format!("the watcher {what}: {error} ({})", times(count)),
-                    about: what,
-                    help: "fix that; the watcher retries by itself".to_owned(),
-                }
-            })
-            .collect()
+        let trouble = |failure: &Value| {
+            let of = |field: &str| failure[field].as_str().unwrap_or_default();
+            let count = times(failure["count"].as_u64().unwrap_or_default());
+            let text = format!("the watcher {}: {} ({count})", of("what"), of("error"));
+            let help = "fix that; the watcher retries by itself".to_owned();
+            BoardTrouble::new(FAILING, of("what"), text, help)
+        };
+        failures.into_iter().flatten().map(trouble).collect()
     }
 
     /// The members as a watcher has seen them last.
