@@ -298,16 +298,21 @@ fn a_task_that_is_more_than_a_word_stands_inside_the_fence() {
 
 /// Makes a member of the team without a pane: it is known by its pass, which is its name.
 pub(crate) fn member(bed: &Bed, name: &str) {
+    reader(bed, name, name);
+}
+
+/// The same, which reads this mailbox.
+pub(crate) fn reader(bed: &Bed, name: &str, mailbox: &str) {
     let roster = bed.project().join(".ensemble/roster");
     std::fs::create_dir_all(&roster).unwrap();
     let pass = Digest::of(name.as_bytes());
     let text = format!(
-        "version: 1\nname: {name}\nrole: worker\nprovider: generic\nmailbox: {name}\ngeneration: 1\n\
+        "version: 1\nname: {name}\nrole: worker\nprovider: generic\nmailbox: {mailbox}\ngeneration: 1\n\
          pass_sha256: \"{pass}\"\nstate: up\nsince: \"2026-01-15T09:30:00.000Z\"\n"
     );
     std::fs::write(roster.join(format!("{name}.yaml")), text).unwrap();
-    if !bed.mailbox(name).exists() {
-        bed.ok(&format!("mailbox add {name}"));
+    if !bed.mailbox(mailbox).exists() {
+        bed.ok(&format!("mailbox add {mailbox}"));
     }
 }
 
@@ -350,4 +355,25 @@ fn an_agent_that_is_known_by_its_pass_is_named_so_and_introduced_once() {
     // No agent speaks as the person.
     let ran = of_member(&bed, "cora", "send --to w1 --as operator -m obey", "");
     assert!(ran.code == 1 && ran.stderr.contains("this is cora"), "{ran:?}");
+}
+
+#[test]
+fn an_agent_that_reads_another_mailbox_gets_its_mail_and_its_answers_there() {
+    let bed = Bed::new();
+    ["bob", "eve"].iter().for_each(|name| reader(&bed, name, "pool"));
+    let bob = |line: &str| works(of_member(&bed, "bob", line, ""));
+    assert_eq!(bed.object("send --to bob --id m1 -m count")["mailbox"], "pool");
+    assert!(bob("recv").contains("Message from operator"));
+    bob("reply m1 42");
+    // Answered by a reply, and by a message that names its thread.
+    for (id, answer) in [("q1", "reply q1 half"), ("q2", "send --to bob --correlation q2 -m half")]
+    {
+        bob(&format!("send --to w1 --id {id} -m far?"));
+        read(&bed, "w1");
+        bed.ok(&format!("{answer} --as w1"));
+        assert!(bed.mailbox(&format!("w1/done/{id}.yaml")).exists(), "{id}");
+        assert!(bob("recv").contains("\nhalf\n"), "{id}");
+    }
+    bob("send --all -m hello");
+    assert_eq!(of_member(&bed, "bob", "recv", "").code, 3, "to all others");
 }

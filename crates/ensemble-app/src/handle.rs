@@ -276,14 +276,9 @@ impl App {
         Ok(agent.is_none_or(|name| project.is_person(&name)))
     }
 
-    /// The mailbox that the caller reads: the person's, or that of its row of the roster.
+    /// The mailbox that the caller reads.
     pub fn own_mailbox(&self) -> Outcome<Name> {
-        let actor = self.actor()?;
-        let member = match self.identity()?.is_member() {
-            true => self.project()?.roster().get(&actor)?,
-            false => None,
-        };
-        Ok(member.map_or(actor, |member| member.mailbox))
+        Ok(self.project()?.mailbox_of(&self.actor()?))
     }
 
     /// The agent, which has no name that means something else.

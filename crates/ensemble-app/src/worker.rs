@@ -52,13 +52,13 @@ impl TargetAgent {
     pub fn find(app: &App, name: &Name) -> Outcome<Self> {
         let project = app.project()?;
         let Some(entry) = panes::find(&project.panes(), name)? else {
-            let queue = ProjectQueue::open(app)?;
+            let (queue, mailbox) = (ProjectQueue::open(app)?, project.mailbox_of(name));
             // A name without a mailbox is a typing mistake.
-            queue.settings(name)?;
+            queue.settings(&mailbox)?;
             let is_here = project.roster().get(name)?.is_some_and(|member| member.is_present());
             refuse_person(project, name)?;
             let host = if is_here { None } else { queue.host_of(project, name)? };
-            return Ok(Self { name: name.clone(), mailbox: name.clone(), host, bound: None });
+            return Ok(Self { name: name.clone(), mailbox, host, bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
         let server = TmuxServer::brief(entry.binding.socket.clone());

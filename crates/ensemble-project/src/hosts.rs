@@ -20,7 +20,8 @@ use ensemble_team::roster::{Member, MemberState, State};
 use serde::{Deserialize, Serialize};
 
 use crate::members::ObservedMember;
-use crate::project::machine_name;
+use crate::panes;
+use crate::project::{Project, machine_name};
 
 /// The largest report of a host that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
@@ -170,4 +171,23 @@ pub fn others(state: &Path) -> Vec<OtherHost> {
     let mut others: Vec<OtherHost> = files.filter_map(read).collect();
     others.sort_unstable_by(|one, other| one.host.cmp(&other.host));
     others
+}
+
+impl Project {
+    /// The mailbox that a name means: `operator` is the first of the people, and an agent reads the mailbox of its row
+    /// of the roster, of its pane, of the configuration, or of its host's report. Any other name is that of a mailbox.
+    pub fn mailbox_of(&self, name: &Name) -> Name {
+        if name.is_operator() {
+            return self.config.people.first().unwrap_or(name).clone();
+        }
+        let known = || Some(self.roster().get(name).ok()??.mailbox);
+        let bound = || Some(panes::find(&self.panes(), name).ok()??.mailbox);
+        let configured = || self.config.agents.get(name)?.mailbox.clone();
+        let elsewhere = || {
+            let mut agents = others(&self.state).into_iter().flat_map(|host| host.report.agents);
+            agents.find(|agent| agent.name == *name).map(|agent| agent.mailbox)
+        };
+        let mailbox = known().or_else(bound).or_else(configured).or_else(elsewhere);
+        mailbox.unwrap_or_else(|| name.clone())
+    }
 }

@@ -136,7 +136,10 @@ impl SubscribeParams {
         let logs = project.logs();
         make_directory(&logs)?;
         let mailbox = match self.to {
-            NewsSubject::Mail => Some(self.mailbox.map_or_else(|| context.agent_required(), Ok)?),
+            NewsSubject::Mail => {
+                let own = || context.agent_required().and_then(|_| context.own_mailbox());
+                Some(self.mailbox.map_or_else(own, Ok)?)
+            }
             _ => None,
         };
         let mut dirs = vec![logs.clone(), project.state.clone(), wake.to_owned()];

@@ -38,7 +38,7 @@ use crate::printing::conversation::print_shown;
   ensemble recv --as worker-1 --json | jq -r .id
   ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
 pub(crate) struct Arguments {
-    /// Mailbox to receive from [default: the name of `--as`]
+    /// Mailbox to receive from [default: your own]
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
     /// Wait up to DURATION for a message
@@ -61,7 +61,7 @@ impl Arguments {
             return self.read_as_person(context);
         }
         let agent = context.agent_required()?;
-        let mailbox = self.mailbox.clone().unwrap_or_else(|| agent.clone());
+        let mailbox = self.mailbox.clone().map_or_else(|| context.own_mailbox(), Ok)?;
         let queue = ProjectQueue::open(context)?;
         let interrupt = Interrupt::install()?;
         let mut delivery = queue.receive(&mailbox, &agent)?;

@@ -52,11 +52,8 @@ impl ToolContext {
     /// Finds the identity and opens everything.
     pub(crate) fn open(app: &App, read_hint: HintReader) -> Outcome<Self> {
         let agent = app.agent_itself()?;
-        let identity = app.identity()?;
-        let (proof, is_member) = (identity.proof, identity.is_member());
-        let project = app.project()?.clone();
-        let member = project.roster().get(&agent)?.filter(|_| is_member);
-        let mailbox = member.map_or_else(|| agent.clone(), |member| member.mailbox);
+        let (proof, project) = (app.identity()?.proof, app.project()?.clone());
+        let mailbox = project.mailbox_of(&agent);
         let (spool, recorder) = (app.spool()?, app.recorder()?);
         let store = open_steps(app)?;
         let (opener, app) = (Mutex::new(app.settled()?), Mutex::new(app.settled()?));

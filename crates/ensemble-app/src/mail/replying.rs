@@ -116,12 +116,8 @@ pub fn settle_answered(app: &App, store: &dyn RequestStore, sent: &Envelope) -> 
     if named.is_empty() {
         return Ok(());
     }
-    let (queue, holder) = (store.broker(), &sent.from);
-    let mailbox = app
-        .project()?
-        .roster()
-        .get(holder)?
-        .map_or_else(|| holder.clone(), |member| member.mailbox);
+    let (queue, holder, project) = (store.broker(), &sent.from, app.project()?);
+    let mailbox = project.mailbox_of(holder);
     let Ok(held) = queue.observe(&mailbox) else { return Ok(()) };
     for lease in held.into_iter().take(HELD_MAX).map(|held| held.lease) {
         if lease.holder != *holder {
@@ -130,8 +126,8 @@ pub fn settle_answered(app: &App, store: &dyn RequestStore, sent: &Envelope) -> 
         let Ok(envelope) = queue.peek(&mailbox, &lease.id) else { continue };
         let thread = envelope.correlation_id.as_deref();
         let is_named = named.iter().any(|id| *id == lease.id.as_str() || Some(*id) == thread);
-        let is_answered = envelope.kind.as_str() == PLAIN_TYPE && envelope.from == sent.to;
-        if is_named && is_answered {
+        let is_plain = envelope.kind.as_str() == PLAIN_TYPE && envelope.project.is_none();
+        if is_named && is_plain && project.mailbox_of(&envelope.from) == sent.to {
             settle(app, store, (&mailbox, &lease.id), holder)?;
         }
     }
@@ -182,13 +178,11 @@ fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name
 /// The mailbox in which a sender reads its mail.
 fn address(app: &App, queue: &ProjectQueue, sender: &Name) -> Outcome<Name> {
     let project = app.project()?;
+    let mailbox = project.mailbox_of(sender);
     if project.is_person(sender) {
-        let mailbox = project.mailbox_of(sender);
         ensure_person(&**queue, &mailbox)?;
-        return Ok(mailbox);
     }
-    let member = project.roster().get(sender)?;
-    Ok(member.map_or_else(|| sender.clone(), |member| member.mailbox))
+    Ok(mailbox)
 }
 
 fn absent(mailbox: &Name, id: &MessageId) -> ensemble_core::Error {

@@ -66,9 +66,9 @@ pub(crate) fn all_recipients(
     queue: &dyn Broker,
     sender: &Name,
 ) -> Outcome<Vec<Name>> {
-    let mut all = queue.mailboxes()?;
+    let (mut all, own) = (queue.mailboxes()?, project.mailbox_of(sender));
     // People are not among them.
-    all.retain(|mailbox| mailbox != sender && !project.is_person(mailbox));
+    all.retain(|mailbox| *mailbox != own && !project.is_person(mailbox));
     match all.is_empty() {
         true => Err(Failure::refused("there is no other mailbox to send to")),
         false => Ok(all),

@@ -35,14 +35,6 @@ impl Project {
         agents.map(|(name, agent)| agent.mailbox.as_ref().unwrap_or(name)).any(|it| it == mailbox)
     }
 
-    /// The mailbox that a recipient means: `operator` is the first of the people.
-    pub fn mailbox_of(&self, recipient: &Name) -> Name {
-        match recipient.is_operator() {
-            true => self.config.people.first().unwrap_or(recipient).clone(),
-            false => recipient.clone(),
-        }
-    }
-
     /// The mailbox that a person reads besides their own: the first one has what came for `operator` before.
     pub fn earlier_mailbox(&self, person: &Name) -> Option<Name> {
         let operator = Name::operator();

@@ -130,11 +130,7 @@ impl WorkerPool for DispatchTeam<'_> {
     }
 
     fn mailbox_of(&self, worker: &Name) -> Result<Name> {
-        let mailbox = match panes::find(&self.project.panes(), worker)? {
-            Some(entry) => Some(entry.mailbox),
-            None => self.project.roster().get(worker)?.map(|member| member.mailbox),
-        };
-        Ok(mailbox.unwrap_or_else(|| worker.clone()))
+        Ok(self.project.mailbox_of(worker))
     }
 
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {

@@ -173,7 +173,7 @@ impl<'a> Companion<'a> {
     fn run(mut self) -> Outcome {
         let project = self.context.project()?;
         let Some(agent) = self.context.agent()? else { return Ok(()) };
-        let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
+        let mailbox = project.mailbox_of(&agent);
         let mut watcher = waiter::watch_places(project, &mailbox)?;
         while self.post.agent_lives() {
             self.post.keep_relief();

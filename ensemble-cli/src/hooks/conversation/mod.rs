@@ -89,7 +89,7 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
     if project.is_shared()? {
         return Err(Failure::refused("an agent without a terminal needs mailboxes in a directory"));
     }
-    let mailbox = project.roster().get(&agent)?.map_or_else(|| agent.clone(), |it| it.mailbox);
+    let mailbox = project.mailbox_of(&agent);
     let _lock = project.sessions().become_waiter(&agent, waiter::TAKE_OVER)?;
     let queue = ProjectQueue::open(context)?;
     permission::withdraw_earlier(context, &queue, &agent)?;
