@@ -7,7 +7,8 @@ use ensemble_team::roster::{Member, Roster};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, program, ran};
+use crate::bed::{Bed, Ran, program, ran, words};
+use crate::conversation::{of_member, reader, works};
 use crate::mcp_client::Mcp;
 use crate::waiting::{end, until_it_listens};
 
@@ -73,6 +74,29 @@ fn a_question_leaves_its_readers_mailbox_with_the_answer() {
     }
     bed.fails(3, "recv --as lead");
     assert_eq!(bed.ok("settle held.request --as lead"), "held.request was settled by its answer\n");
+}
+
+#[test]
+fn questions_and_answers_reach_agents_that_read_another_mailbox() {
+    let bed = bed();
+    reader(&bed, "cora", "pool");
+    let cora = |line: &str| works(of_member(&bed, "cora", line, ""));
+    for (id, to) in [("p1", "cora"), ("p2", "pool")] {
+        bed.ok(&format!("request plan plan.md --to {to} --as w1 --id {id}"));
+        assert_eq!(bed.object(&format!("request list {id}"))["to"], "cora");
+        assert!(cora("recv").contains(&format!("request answer {id} --approve")), "{to}");
+        cora(&format!("request answer {id} --approve"));
+        assert!(bed.mailbox(&format!("pool/done/{id}.request.yaml")).exists(), "{to}");
+    }
+    cora("request plan plan.md --to lead --id p3");
+    bed.ok("request answer p3 --approve --as lead");
+    assert!(cora("recv --json").contains("\"id\":\"p3.response\""));
+    bed.ok("request shutdown cora --as lead --id s1");
+    assert!(cora("recv").contains("request answer s1 --approve"));
+    cora("request answer s1 --reject --reason later");
+    reader(&bed, "eve", "pool");
+    let said = bed.fails(1, "request plan plan.md --to pool --as w1");
+    assert!(said.contains("one addressee") && said.contains("eve"), "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{DecisionRefusal, PLAN_APPROVAL};
 use ensemble_core::requests::{ESCALATED_TO, NewRequest, RequestEntry, Requests};
+use ensemble_project::Project;
 use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_team::roster::Member;
 use serde_json::json;
@@ -58,13 +59,45 @@ pub struct PlanSubmission {
     pub content: Vec<u8>,
 }
 
-/// Stores a request. A person whom it asks has a mailbox from then on.
+/// Stores a request, to the only reader of a mailbox if it names one. A person whom it asks has a mailbox from then on.
 pub fn ask(app: &App, queue: &ProjectQueue, mut ask: NewRequest) -> Outcome<RequestEntry> {
-    ask.to = app.project()?.mailbox_of(&ask.to);
-    if app.project()?.is_person(&ask.to) {
-        ensure_person(&**queue, &ask.to)?;
+    ask.to = find_addressee(app.project()?, &ask.to)?;
+    store_request(app, queue, ask)
+}
+
+/// Stores a request to the agent or the person of this name.
+pub(crate) fn store_request(
+    app: &App,
+    queue: &ProjectQueue,
+    mut ask: NewRequest,
+) -> Outcome<RequestEntry> {
+    let project = app.project()?;
+    let mailbox = project.mailbox_of(&ask.to);
+    if project.is_person(&ask.to) {
+        ensure_person(&**queue, &mailbox)?;
+        ask.to = mailbox.clone();
     }
+    (ask.from_mailbox, ask.to_mailbox) = (Some(project.mailbox_of(&ask.from)), Some(mailbox));
     requests(app, queue)?.ask(ask).map_err(refused)
+}
+
+/// Who decides what this name is asked: the agent of the roster, or the only agent that reads the mailbox.
+fn find_addressee(project: &Project, name: &Name) -> Outcome<Name> {
+    let (members, _) = project.roster().entries()?;
+    if members.iter().any(|it| it.name == *name) {
+        return Ok(name.clone());
+    }
+    let readers = members.iter().filter(|it| it.is_present() && it.mailbox == *name);
+    let readers: Vec<&str> = readers.map(|it| it.name.as_str()).collect();
+    match readers[..] {
+        [] => Ok(name.clone()),
+        [reader] => Ok(Name::new(reader).map_err(Error::from)?),
+        [first, ..] => {
+            let all = readers.join(", ");
+            let text = format!("a request has one addressee, and {all} read the mailbox `{name}`");
+            Err(Failure::refused(text).with_hint(format!("ask one of them, such as {first}")))
+        }
+    }
 }
 
 pub fn submit_plan(app: &App, queue: &ProjectQueue, plan: PlanSubmission) -> Outcome<RequestEntry> {
@@ -92,7 +125,7 @@ pub fn submit_plan(app: &App, queue: &ProjectQueue, plan: PlanSubmission) -> Out
 /// The conductor or the lead of the team, by role or name, for a plan of `from`; otherwise the mailbox `conductor`.
 fn find_lead(app: &App, from: &Name) -> Outcome<Name> {
     let (mut members, _) = app.project()?.roster().entries()?;
-    members.retain(|it| it.is_present() && it.mailbox == it.name && it.name != *from);
+    members.retain(|it| it.is_present() && it.name != *from);
     let lead = [ESCALATED_TO, "lead"].into_iter().find_map(|word| {
         let is_named = members.iter().find(|it| it.name.as_str() == word);
         is_named.or_else(|| members.iter().find(|it| it.role.as_str() == word))
@@ -123,7 +156,8 @@ pub fn await_answer(
 pub fn settle_answer(app: &App, queue: &ProjectQueue, entry: &RequestEntry) {
     let (asked, person) = (&entry.request, &entry.request.from);
     if app.project().is_ok_and(|project| project.is_person(person))
-        && let Ok(Some(answer)) = queue.receive_id(person, &asked.answer_id(), person)
+        && let Ok(Some(answer)) =
+            queue.receive_id(asked.mailbox_of(person), &asked.answer_id(), person)
     {
         let _ = queue.settle(&answer.lease);
     }

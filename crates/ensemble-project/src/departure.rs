@@ -94,19 +94,20 @@ fn settle_questions(
             questions.push(format!("{}.", other.request_id));
         }
     }
-    let waiting = store.broker().unfinished(&asked.to, QUESTIONS_MAX);
+    let mailbox = asked.question_mailbox();
+    let waiting = store.broker().unfinished(mailbox, QUESTIONS_MAX);
     let Some(waiting) = allow_no_mailbox(waiting)? else { return Ok(()) };
     let is_question = |id: &MessageId| questions.iter().any(|stem| id.as_str().starts_with(stem));
     let is_queued = |found: &&Found| matches!(found.state, State::Queued { .. });
     let queued = waiting.iter().filter(is_queued).map(|found| &found.id);
     for id in queued.filter(|id| is_question(id)) {
         let reason = format!("{} has gone", asked.to);
-        allow_gone(store.broker().set_aside(&asked.to, id, &reason))?;
+        allow_gone(store.broker().set_aside(mailbox, id, &reason))?;
     }
     // The request keeps what was asked, so that the message has nothing more to say.
-    let dead = store.broker().dead_letters(&asked.to)?;
+    let dead = store.broker().dead_letters(mailbox)?;
     for letter in dead.iter().filter(|letter| is_question(&letter.id)) {
-        allow_gone(store.broker().drop_dead(&asked.to, &letter.id))?;
+        allow_gone(store.broker().drop_dead(mailbox, &letter.id))?;
     }
     Ok(())
 }

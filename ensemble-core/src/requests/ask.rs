@@ -26,8 +26,11 @@ const GATES_TRIED_MAX: usize = 64;
 #[must_use]
 pub struct NewRequest {
     kind: String,
-    from: Name,
+    pub from: Name,
     pub to: Name,
+    /// The mailboxes that the two read; `None` for those of their names.
+    pub from_mailbox: Option<Name>,
+    pub to_mailbox: Option<Name>,
     content: Vec<u8>,
     id: Option<String>,
     task: Option<String>,
@@ -45,6 +48,8 @@ impl NewRequest {
             kind: kind.into(),
             from,
             to,
+            from_mailbox: None,
+            to_mailbox: None,
             content: content.into(),
             id: None,
             task: None,
@@ -118,7 +123,7 @@ impl Requests<'_> {
         if ask.from == ask.to {
             return Err(DecisionRefusal::AsksItself { by: ask.from }.into());
         }
-        self.store.broker().settings(&ask.to)?;
+        self.store.broker().settings(ask.to_mailbox.as_ref().unwrap_or(&ask.to))?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
         let lock = self.store.lock()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
@@ -185,6 +190,8 @@ impl Requests<'_> {
             version: FORMAT_VERSION,
             request_id,
             kind: Name::new(kind.name.as_ref())?,
+            from_mailbox: ask.from_mailbox.filter(|mailbox| *mailbox != ask.from),
+            to_mailbox: ask.to_mailbox.filter(|mailbox| *mailbox != ask.to),
             from: ask.from,
             to: ask.to,
             created_at: self.store.now(),
@@ -322,7 +329,7 @@ impl Requests<'_> {
             }
             return Ok(());
         }
-        match self.store.broker().state(&asked.to, &question.id) {
+        match self.store.broker().state(&question.to, &question.id) {
             // Who may not look stores it again, which changes nothing.
             Ok(None) | Err(Error::Server { unreachable: false, .. }) => {}
             other => return other.map(drop),

@@ -115,7 +115,7 @@ impl Requests<'_> {
             return Ok(None);
         }
         let id = asked_id(envelope, &fields(envelope));
-        Ok(self.find(&id)?.filter(|entry| entry.request.to == envelope.to))
+        Ok(self.find(&id)?.filter(|entry| *entry.request.question_mailbox() == envelope.to))
     }
 
     fn asked_in(&self, envelope: &Envelope, kind: RequestKind) -> Result<CorrelationOutcome> {

@@ -179,7 +179,7 @@ impl Requests<'_> {
         why: &str,
     ) -> Result<()> {
         for to in by.into_iter().chain([&asked.to]) {
-            match self.publish(self.rejection(asked, to, mark, why)) {
+            match self.publish(self.rejection(asked, asked.mailbox_of(to), mark, why)) {
                 Err(error) if error.is_undeliverable() => {}
                 other => return other.map(drop),
             }

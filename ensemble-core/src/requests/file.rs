@@ -36,6 +36,11 @@ pub struct AskedRequest {
     pub from: Name,
     /// The addressee, which alone may decide.
     pub to: Name,
+    /// The mailboxes that the two read, where they are not named after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_mailbox: Option<Name>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_mailbox: Option<Name>,
     /// When it was asked, by the requester's wall clock.
     pub created_at: Timestamp,
     /// How long it stays pending, in seconds.
@@ -128,6 +133,18 @@ impl AskedRequest {
 
     pub fn deadline_at(&self) -> Timestamp {
         self.created_at.plus(Duration::from_secs(self.deadline_seconds))
+    }
+
+    /// The mailbox in which an agent reads what this request has for it.
+    pub fn mailbox_of<'a>(&'a self, agent: &'a Name) -> &'a Name {
+        let sides = [(&self.from, &self.from_mailbox), (&self.to, &self.to_mailbox)];
+        let own = sides.into_iter().find(|(name, _)| *name == agent);
+        own.and_then(|(_, mailbox)| mailbox.as_ref()).unwrap_or(agent)
+    }
+
+    /// The mailbox of the addressee.
+    pub fn question_mailbox(&self) -> &Name {
+        self.mailbox_of(&self.to)
     }
 
     /// Its machine, which knows of nothing that has happened yet.

@@ -42,7 +42,7 @@ impl Requests<'_> {
         let asked = &entry.request;
         let lock = self.store.lock()?;
         let reminder = self.reminder(asked, nth);
-        if self.store.broker().state(&asked.to, &reminder.id)?.is_none() {
+        if self.store.broker().state(&reminder.to, &reminder.id)?.is_none() {
             self.publish_recorded(&lock, reminder, || {
                 self.record(types::REQUEST_REMINDED, ACTOR, asked, json!({ "nth": nth }));
             })?;
@@ -123,7 +123,7 @@ impl Requests<'_> {
     ) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
-        let is_told = match self.store.broker().state(&asked.from, &response.id) {
+        let is_told = match self.store.broker().state(&response.to, &response.id) {
             Ok(state) => state.is_some(),
             // A requester without a mailbox reads the decision itself.
             Err(Error::NoMailbox { .. }) => false,
@@ -176,20 +176,20 @@ impl Requests<'_> {
     /// Takes the question and its reminders out of the mailbox of the agent that has answered.
     fn settle_question(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
-        let broker = self.store.broker();
+        let (broker, mailbox) = (self.store.broker(), asked.question_mailbox());
         let reminders = (1..=REMINDERS_MAX).map(|nth| message_id(asked, &format!("remind-{nth}")));
         for id in std::iter::once(question_id(asked)).chain(reminders) {
-            let state = match broker.state(&asked.to, &id) {
+            let state = match broker.state(mailbox, &id) {
                 Err(Error::NoMailbox { .. }) => return Ok(()),
                 other => other?,
             };
             let lease = match state {
                 Some(State::Queued { .. }) => {
-                    let received = broker.receive_id(&asked.to, &id, &decision.by);
+                    let received = broker.receive_id(mailbox, &id, &decision.by);
                     received.ok().flatten().map(|delivery| delivery.lease)
                 }
                 Some(State::Acked { holder, epoch }) => {
-                    Some(Lease { mailbox: asked.to.clone(), id: id.clone(), holder, epoch })
+                    Some(Lease { mailbox: mailbox.clone(), id: id.clone(), holder, epoch })
                 }
                 Some(State::Settled | State::Dead) => continue,
                 None => break,
@@ -199,7 +199,7 @@ impl Requests<'_> {
                 // An agent that may not receive now does not see the question again either.
                 None => {
                     let reason = format!("{} by {}", decision.outcome.word(), decision.by);
-                    broker.set_aside(&asked.to, &id, &reason)
+                    broker.set_aside(mailbox, &id, &reason)
                 }
             };
             match settled {
@@ -222,11 +222,11 @@ impl Requests<'_> {
     /// Removes the question from its addressee's mailbox, or sends a notice that it was withdrawn.
     fn withdraw(&self, home: &StoredRequest, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
-        let id = question_id(asked);
+        let (id, mailbox) = (question_id(asked), asked.question_mailbox());
         let reason = format!("cancelled by {}", decision.by);
-        match self.store.broker().state(&asked.to, &id) {
+        match self.store.broker().state(mailbox, &id) {
             Ok(Some(State::Queued { .. })) => {
-                match self.store.broker().set_aside(&asked.to, &id, &reason) {
+                match self.store.broker().set_aside(mailbox, &id, &reason) {
                     // It was received at this moment.
                     Err(Error::NoMessage { .. }) => {}
                     other => return other,

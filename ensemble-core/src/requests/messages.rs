@@ -79,7 +79,7 @@ impl Requests<'_> {
         let id = &asked.request_id;
         let answer = format!("ensemble request answer {id} --approve|--reject --reason TEXT");
         let body = body(Some(format!("Answer with: {answer}")), fields);
-        let envelope = Envelope::new(asked.to.clone(), body)
+        let envelope = Envelope::new(asked.question_mailbox().clone(), body)
             .with_kind(name(&asked.kind().request_type))
             .from(asked.from.clone());
         let mut envelope = correlated(envelope, asked, end, asked.created_at)
@@ -90,7 +90,7 @@ impl Requests<'_> {
     }
 
     pub(super) fn response(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
-        let to = asked.from.clone();
+        let to = asked.mailbox_of(&asked.from).clone();
         let body = body(None, outcome_fields(asked, decision));
         let envelope = Envelope::new(to, body).with_kind(name(&asked.kind().response_type));
         let from = match decision.outcome {
@@ -103,7 +103,7 @@ impl Requests<'_> {
     /// The notice that a question was withdrawn, for an addressee that has read it.
     pub(super) fn withdrawal(&self, asked: &AskedRequest, decision: &Decision) -> Envelope {
         let body = body(None, outcome_fields(asked, decision));
-        let envelope = Envelope::new(asked.to.clone(), body)
+        let envelope = Envelope::new(asked.question_mailbox().clone(), body)
             .with_kind(name(&asked.kind().response_type))
             .from(asked.from.clone());
         correlated(envelope, asked, "cancelled", decision.at)
