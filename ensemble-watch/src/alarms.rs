@@ -306,8 +306,8 @@ fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<
         planners.map(|(name, _)| name.clone())
     });
     let configured = project.config.alarms.to.clone().into_iter();
-    let mut wanted = configured.chain(planners).chain(Name::new(USUAL_RECIPIENT));
-    Ok(wanted.find(|name| mailboxes.contains(name)))
+    let wanted = configured.chain(planners).chain(Name::new(USUAL_RECIPIENT));
+    Ok(wanted.map(|name| project.mailbox_of(&name)).find(|name| mailboxes.contains(name)))
 }
 
 fn message_id(key: &AlarmKey) -> String {

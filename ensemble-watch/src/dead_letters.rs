@@ -95,8 +95,8 @@ fn tell_all(queue: &dyn Broker, mailbox: &Name) -> Result<bool> {
 
 /// Returns whether there was room for the notice.
 fn notify_sender(queue: &dyn Broker, letter: &DeadLetter, envelope: &Envelope) -> Result<bool> {
-    let notice = returned(&letter.mailbox, envelope, &letter.reason)?;
-    for to in [envelope.from.clone(), Name::new(CONDUCTOR)?] {
+    let notice = returned(queue, &letter.mailbox, envelope, &letter.reason)?;
+    for to in [notice.to.clone(), queue.mailbox_of(&Name::new(CONDUCTOR)?)] {
         let mut addressed = notice.clone();
         addressed.to = to;
         match queue.publish(&addressed) {

@@ -58,13 +58,16 @@ fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
             continue;
         }
         let Ok(envelope) = broker.peek(mailbox, &found.id) else { continue };
-        if envelope.purpose() == MessagePurpose::Notice || envelope.from == *mailbox {
+        if envelope.purpose() == MessagePurpose::Notice {
             continue;
         }
         let reason = format!(
             "{mailbox} was given it {epoch} times and has not settled it: after the next delivery it is a dead letter"
         );
-        let mut notice = returned(mailbox, &envelope, &reason)?;
+        let mut notice = returned(broker, mailbox, &envelope, &reason)?;
+        if notice.to == *mailbox {
+            continue;
+        }
         notice.kind = Name::new(LAST_ATTEMPT_TYPE)?;
         match broker.publish(&notice) {
             Ok(_) | Err(Error::Conflict { .. }) => {}
@@ -77,10 +80,13 @@ fn warn_senders(broker: &dyn Broker, mailbox: &Name) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use ensemble_core::message::{Envelope, MessageId};
+    use ensemble_core::message::{Envelope, MessageId, Timestamp};
     use ensemble_core::spool::{Quota, Spool, SpoolOptions};
+    use ensemble_team::admission::{MailAdmission, ProjectAdmission};
+    use ensemble_team::roster::{Member, Roster};
 
     use super::*;
 
@@ -88,10 +94,15 @@ mod tests {
     fn a_sender_learns_of_the_last_attempt_once_and_before_it() {
         let home = tempfile::tempdir().unwrap();
         let quota = Some(Quota { messages: 1, ..Quota::default() });
+        let [worker, lead, pool] = ["worker", "lead", "pool"].map(|name| Name::new(name).unwrap());
+        let mut member = Member::new(lead.clone(), lead.clone(), "shell", Timestamp::now());
+        member.mailbox = pool.clone();
+        Roster::open(home.path()).change(&lead, |_| Ok(Some(member))).unwrap();
+        let admission = MailAdmission::new(ProjectAdmission::new(home.path(), home.path()));
         let options = SpoolOptions { quota, ..SpoolOptions::default() };
+        let options = options.with_admission(Arc::new(admission));
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        let [worker, lead] = ["worker", "lead"].map(|name| Name::new(name).unwrap());
-        for mailbox in [&worker, &lead] {
+        for mailbox in [&worker, &pool] {
             spool.add_mailbox(mailbox, &Default::default()).unwrap();
         }
         let asked = Envelope::new(worker.clone(), "do it").from(lead.clone());
@@ -104,11 +115,11 @@ mod tests {
                 warn_senders(&spool, &worker).unwrap();
                 warn_senders(&spool, &worker).unwrap();
             }
-            spool.counts(&lead).unwrap().queued
+            spool.counts(&pool).unwrap().queued
         };
         assert_eq!((deliver(3), deliver(1)), (0, 1));
         assert!(spool.dead_letters(&worker).unwrap().is_empty(), "one delivery is left");
-        let notice = spool.receive(&lead, &lead).unwrap().unwrap().envelope;
+        let notice = spool.receive(&pool, &lead).unwrap().unwrap().envelope;
         assert_eq!(notice.kind.as_str(), LAST_ATTEMPT_TYPE);
         assert_eq!(notice.causation_id.as_deref(), Some("slow"));
         assert!(notice.body.contains("was given it 4 times and has not settled it"));

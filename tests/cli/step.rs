@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::bed::{Bed, git, keys, ran, words};
+use crate::conversation::{of_member, reader, works};
 
 const PLAN: &str = "
 task_id: 0-4-1
@@ -271,6 +272,21 @@ fn a_missing_queue_or_step_is_reported() {
             assert!(said.contains(&format!("bad.yaml: file: {what}: save it as UTF-8")), "{said}");
         }
     }
+}
+
+#[test]
+fn a_prompt_reaches_an_agent_that_reads_another_mailbox_and_ends_there() {
+    let bed = bed();
+    reader(&bed, "Tara", "pool");
+    let mut run = bed.start("step run 0-4-1 --json --timeout 10m", Stdio::null());
+    let prompted = BufReader::new(run.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(prompted.contains("\"step_index\":1"), "{prompted}");
+    assert_eq!(bed.json("inbox Tara")[0]["mailbox"], "pool");
+    let report = r#"{"task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "success"}"#;
+    works(of_member(&bed, "Tara", "step submit -", report));
+    assert!(bed.json("inbox Tara").is_empty());
 }
 
 #[test]

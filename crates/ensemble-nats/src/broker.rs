@@ -84,6 +84,11 @@ impl Broker for NatsTransport {
         }
     }
 
+    fn mailbox_of(&self, agent: &Name) -> Name {
+        let standstill = self.standstill.as_deref();
+        standstill.and_then(|it| it.mailbox_of(agent)).unwrap_or_else(|| agent.clone())
+    }
+
     fn attach(&self, content: &[u8]) -> Result<Attachment> {
         self.attach_content(content)
     }

@@ -201,7 +201,7 @@ impl NatsTransport {
         let reason = format!("not carried: {error}");
         // An automatic message is never answered automatically.
         if envelope.purpose() != MessagePurpose::Notice {
-            let told = self.publish(&returned(&Name::new(CARRIER)?, &envelope, &reason)?);
+            let told = self.publish(&returned(self, &Name::new(CARRIER)?, &envelope, &reason)?);
             // A sender without a mailbox, such as a script, cannot be notified.
             if let Err(error) = told
                 && error.is_server_away()

@@ -233,7 +233,7 @@ fn notify_agent<B: Broker + ?Sized>(
     let notice =
         SettleNotice { task_id: task, message_id: &envelope.id, reported_by: author, what };
     let digest = Digest::of(format!("{agent}\n{}\n{author}", envelope.id).as_bytes()).short(32);
-    let mut told = Envelope::new(agent.clone(), yaml::render(&notice))
+    let mut told = Envelope::new(queue.mailbox_of(agent), yaml::render(&notice))
         .with_id(MessageId::new(format!("withdrawn-{digest}"))?)
         .with_kind(Name::new(WITHDRAWN_TYPE)?)
         .from(author.clone())

@@ -16,6 +16,8 @@ use crate::spool::State;
 
 /// The type of the notice to a sender that its message was not read.
 pub const RETURNED_TYPE: &str = "mail.returned";
+/// Who is notified in the place of a sender that no mailbox of the queue reaches.
+const CONDUCTOR: &str = "conductor";
 /// How many unread messages are handled in one pass.
 const PASS_MAX: usize = 1_000;
 
@@ -93,10 +95,11 @@ fn tell_sender<B: Broker + ?Sized>(
     let is_notice = envelope.purpose() == MessagePurpose::Notice;
     // The end of the agent has answered whether it may be ended.
     let is_shutdown = envelope.kind.as_str() == "shutdown_request";
-    if is_notice || is_shutdown || envelope.from == *agent || envelope.from == *mailbox {
+    let notice = returned(queue, agent, &envelope, reason)?;
+    if is_notice || is_shutdown || envelope.from == *agent || notice.to == *mailbox {
         return Ok(false);
     }
-    match queue.publish(&returned(agent, &envelope, reason)?) {
+    match queue.publish(&notice) {
         Ok(_) => Ok(true),
         // A script has no mailbox. A sender whose mailbox is full keeps no agent from leaving.
         Err(error) if error.is_undeliverable() => Ok(false),
@@ -114,9 +117,14 @@ struct ReturnNotice<'a> {
     reason: &'a str,
 }
 
-/// The notice to a sender, in the name of `agent`, that a message is dead, and why. The same message and reason give
-/// the same notice.
-pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
+/// The notice to a sender, or to the conductor if it is an agent of another project, in the name of `agent`, that a
+/// message is dead, and why. The same message and reason give the same notice.
+pub fn returned<B: Broker + ?Sized>(
+    queue: &B,
+    agent: &Name,
+    envelope: &Envelope,
+    reason: &str,
+) -> Result<Envelope> {
     let body = yaml::render(&ReturnNotice {
         message_id: &envelope.id,
         r#type: &envelope.kind,
@@ -127,7 +135,10 @@ pub fn returned(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envel
     // The reason is part of the id, so a different reason sends a new notice.
     let digest = Digest::of(format!("{}\n{}\n{reason}", envelope.to, envelope.id).as_bytes());
     let id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
-    let mut notice = Envelope::new(envelope.from.clone(), body).with_id(id);
+    // The person is the same in all projects; an agent of this name is another one.
+    let is_here = envelope.project.is_none() || envelope.from.is_operator();
+    let to = if is_here { queue.mailbox_of(&envelope.from) } else { Name::new(CONDUCTOR)? };
+    let mut notice = Envelope::new(to, body).with_id(id);
     notice.kind = Name::new(RETURNED_TYPE)?;
     notice.from = agent.clone();
     notice.correlation_id.clone_from(&envelope.correlation_id);

@@ -36,6 +36,11 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     fn mailboxes(&self) -> Result<Vec<Name>>;
 
+    /// The mailbox that an agent reads: that of its name, if the queue's admission knows no other.
+    fn mailbox_of(&self, agent: &Name) -> Name {
+        agent.clone()
+    }
+
     /// The settings of a mailbox.
     fn settings(&self, mailbox: &Name) -> Result<Settings>;
 
@@ -186,6 +191,10 @@ impl Broker for Spool {
         former_holders(mailbox: &Name) -> Vec<FormerHolding>;
     }
 
+    fn mailbox_of(&self, agent: &Name) -> Name {
+        let admission = self.options().admission.as_deref();
+        admission.and_then(|it| it.mailbox_of(agent)).unwrap_or_else(|| agent.clone())
+    }
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
         Ok(self.due_ids(mailbox, limit)?.len())
     }

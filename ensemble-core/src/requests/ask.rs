@@ -186,11 +186,12 @@ impl Requests<'_> {
     ) -> Result<AskedRequest> {
         let message_type = |name: &str| Name::new(name).map(Some);
         let (content, attachment) = self.content(ask.content)?;
+        let own = || self.store.broker().mailbox_of(&ask.from);
         let asked = AskedRequest {
             version: FORMAT_VERSION,
             request_id,
             kind: Name::new(kind.name.as_ref())?,
-            from_mailbox: ask.from_mailbox.filter(|mailbox| *mailbox != ask.from),
+            from_mailbox: Some(ask.from_mailbox.unwrap_or_else(own)).filter(|it| *it != ask.from),
             to_mailbox: ask.to_mailbox.filter(|mailbox| *mailbox != ask.to),
             from: ask.from,
             to: ask.to,

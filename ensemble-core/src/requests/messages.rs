@@ -138,7 +138,8 @@ impl Requests<'_> {
         fields.insert("from".to_owned(), asked.from.as_str().into());
         fields.insert("to".to_owned(), asked.to.as_str().into());
         fields.insert("action".to_owned(), "manual_intervention".into());
-        let envelope = Envelope::new(name(ESCALATED_TO), body(None, fields));
+        let to = self.store.broker().mailbox_of(&name(ESCALATED_TO));
+        let envelope = Envelope::new(to, body(None, fields));
         correlated(
             envelope.with_kind(name(EXPIRED_TYPE)).from(name(ACTOR)),
             asked,

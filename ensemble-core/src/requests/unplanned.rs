@@ -70,6 +70,7 @@ impl Requests<'_> {
         }
         let reviewer = gate.waits_for.clone();
         for to in reviewer.into_iter().chain([Name::new(ESCALATED_TO)?]) {
+            let to = self.store.broker().mailbox_of(&to);
             match self.store.broker().publish(&unplanned_notice(settled, task, agent, to.clone())?) {
                 Err(Error::NoMailbox { .. }) => continue,
                 Ok(PublishOutcome::Stored) => self.store.recorder().record(

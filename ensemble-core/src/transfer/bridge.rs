@@ -165,7 +165,7 @@ impl<'a> Bridge<'a> {
         if !self.tells_senders || envelope.purpose() == MessagePurpose::Notice {
             return Ok(());
         }
-        match self.target.publish(&returned(&self.holder, envelope, reason)?) {
+        match self.target.publish(&returned(self.target, &self.holder, envelope, reason)?) {
             // A sender without a mailbox, such as a script, cannot be notified.
             Err(error) if !is_permanent(&error) && !error.is_undeliverable() => Err(error),
             _ => Ok(()),

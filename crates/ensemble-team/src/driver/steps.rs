@@ -77,7 +77,7 @@ impl StepDriver<'_> {
             Ok(())
         };
         for (step, noted) in self.store.handed(task_id)? {
-            if noted.is_none() && self.mail.settings(&step.agent).is_ok() {
+            if noted.is_none() && self.mail.settings(&self.mail.mailbox_of(&step.agent)).is_ok() {
                 send(step)?;
             }
         }
@@ -121,7 +121,8 @@ impl StepDriver<'_> {
         let prompt = self.store.prompt(&step)?;
         let message = prompt_id(&step)?;
         self.supersede(&step, &message)?;
-        let mut envelope = Envelope::new(step.agent.clone(), prompt.text.clone())
+        let mailbox = self.mail.mailbox_of(&step.agent);
+        let mut envelope = Envelope::new(mailbox.clone(), prompt.text.clone())
             .with_id(message.clone())
             .with_kind(Name::new(STEP_TYPE)?)
             .with_task(step.key.task_id.clone())
@@ -139,7 +140,7 @@ impl StepDriver<'_> {
         let data = json!({
             "task_id": step.key.task_id, "step_index": step.key.step_index,
             "attempt": step.attempt, "epoch": step.epoch, "id": message,
-            "mailbox": step.agent, "prompt_sha256": prompt.sha256,
+            "mailbox": mailbox, "prompt_sha256": prompt.sha256,
         });
         self.recorder.record(types::STEP_PROMPTED, self.actor.name.as_str(), data);
         Ok(SentPrompt { step, message })
@@ -159,10 +160,10 @@ impl StepDriver<'_> {
         for run in self.store.runs(&step.key)? {
             let Some(message) = run.prompt_message.filter(|m| m != by.as_str()) else { continue };
             let message = MessageId::new(message)?;
-            let retired = match self.mail.state(&run.agent, &message)? {
-                Some(State::Queued { .. }) => self.mail.set_aside(&run.agent, &message, &reason),
+            let mailbox = self.mail.mailbox_of(&run.agent);
+            let retired = match self.mail.state(&mailbox, &message)? {
+                Some(State::Queued { .. }) => self.mail.set_aside(&mailbox, &message, &reason),
                 Some(State::Acked { holder, epoch }) => {
-                    let mailbox = run.agent;
                     let lease = ensemble_core::env::Lease { mailbox, id: message, holder, epoch };
                     self.mail.dead_letter(&lease, &reason)
                 }
@@ -180,13 +181,13 @@ impl StepDriver<'_> {
     /// The prompt was answered: its message is done with.
     fn tidy(&self, submitted: &SubmittedStep, by: &Name) -> Result<()> {
         let Some(message) = &submitted.prompt_message else { return Ok(()) };
-        let message = MessageId::new(message)?;
-        let lease = match self.mail.state(by, &message)? {
+        let (message, mailbox) = (MessageId::new(message)?, self.mail.mailbox_of(by));
+        let lease = match self.mail.state(&mailbox, &message)? {
             Some(State::Acked { holder, epoch }) if holder == *by => {
-                ensemble_core::env::Lease { mailbox: by.clone(), id: message, holder, epoch }
+                ensemble_core::env::Lease { mailbox, id: message, holder, epoch }
             }
             // Read in another way than by receiving it.
-            Some(State::Queued { .. }) => match self.mail.receive_done(by, &message, by)? {
+            Some(State::Queued { .. }) => match self.mail.receive_done(&mailbox, &message, by)? {
                 Some(delivery) => delivery.lease,
                 None => return Ok(()),
             },

@@ -6,7 +6,8 @@ use super::StepStore;
 use super::db::{DbResult, DbTransaction, values};
 use super::working::{QueueRules, WorkingStep};
 use ensemble_core::Result;
-use ensemble_core::env::{PublishOutcome, Transport};
+use ensemble_core::broker::Broker;
+use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 
 const SENDER: &str = "steps";
@@ -118,13 +119,14 @@ impl StepStore {
     /// # Errors
     /// A mailbox is unknown or full, which keeps no other orchestrator's notice back, or
     /// [`StepError::Database`](super::StepError::Database). A later call posts the remaining notices.
-    pub fn post_notices(&self, transport: &dyn Transport) -> Result<usize> {
+    pub fn post_notices(&self, mail: &dyn Broker) -> Result<usize> {
         let (mut posted, mut last, mut failed) = (0, 0, None);
         loop {
             let owed = self.owed_notices(last)?;
             for (number, envelope) in &owed {
                 last = *number;
-                match transport.publish(envelope) {
+                let to = mail.mailbox_of(&envelope.to);
+                match mail.publish(&envelope.addressed_to(to)) {
                     Ok(outcome) => posted += usize::from(outcome == PublishOutcome::Stored),
                     Err(error) if error.is_server_away() => return Err(error),
                     Err(error) => {
