@@ -82,7 +82,9 @@ pub fn describe_sender(people: &[Name], envelope: &Envelope, sender: SenderStand
 pub fn is_answered(envelope: &Envelope, holder: &Name) -> bool {
     let from = &envelope.from;
     let is_reader = from.is_operator() || !from.is_reserved();
-    is_reader && from != holder && envelope.purpose() != MessagePurpose::Notice
+    // An agent of another project may have the holder's name.
+    let is_other = from != holder || envelope.project.is_some();
+    is_reader && is_other && envelope.purpose() != MessagePurpose::Notice
 }
 
 #[cfg(test)]
@@ -118,5 +120,8 @@ mod tests {
         assert!(asked("operator", "message") && asked("cora", "task"));
         assert!(!asked("cora", "report.completed") && !asked("watcher", "message"));
         assert!(!asked("unknown", "message") && !asked("w1", "message"));
+        let mut elsewhere = envelope().from(reader.clone());
+        elsewhere.project = Some(Name::new("website").unwrap());
+        assert!(is_answered(&elsewhere, &reader), "an agent of the same name");
     }
 }

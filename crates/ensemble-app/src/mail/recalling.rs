@@ -101,7 +101,8 @@ fn recall_copy(
     let Some(state) = queue.state(mailbox, id)? else { return Ok(None) };
     let actor = app.actor()?;
     let envelope = queue.peek(mailbox, id)?;
-    if envelope.from != actor && !app.is_person()? {
+    let is_own = envelope.from == actor && envelope.project.is_none();
+    if !is_own && !app.is_person()? {
         let from = envelope.sender_address();
         let text = format!("message `{id}` is from {from}, and only its sender recalls it");
         return Err(Failure::refused(text));
