@@ -10,6 +10,7 @@
 //! another shape         any         delivered as it is
 //! ```
 
+use ensemble_core::broker::Broker as _;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
@@ -151,7 +152,7 @@ impl AuthorAdvice {
             lines(&self.findings).join("\n")
         );
         let kind = Name::new(ADVICE_TYPE)?;
-        let envelope = Envelope::new(author.clone(), body)
+        let envelope = Envelope::new(spool.mailbox_of(&author), body)
             .with_causation(shown)
             .with_id(id)
             .with_kind(kind)

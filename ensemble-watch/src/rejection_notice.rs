@@ -12,6 +12,7 @@
 //! The message is stored before the file is moved, under an id that follows from path, content and
 //! recipient. A crash in between repeats it, which stores nothing new.
 
+use ensemble_core::broker::Broker as _;
 use ensemble_core::driver::ack_signer;
 use ensemble_core::dropbox::{Routes, UnfitFile, message_source};
 use ensemble_core::message::fields::{agent_among, author_fields, plain_field};
@@ -78,7 +79,8 @@ pub(crate) fn send(
     let recipients_of = |path: &str| {
         let destination = routes.destination(path).ok().flatten();
         let all = destination.map(|destination| destination.to).unwrap_or_default();
-        all.into_iter().filter(|name| known.contains(name)).collect::<Vec<_>>()
+        let all = all.iter().map(|name| spool.mailbox_of(name));
+        all.filter(|name| known.contains(name)).collect::<Vec<_>>()
     };
     let waiting = || match recipients_of(&path) {
         all if all.is_empty() => recipients_of(ANY_REPORT),

@@ -139,7 +139,7 @@ pub(crate) fn plan(
     let mut envelopes = Vec::with_capacity(destination.to.len());
     let (kind, stem) = (Some(&destination.kind), destination.stem.as_deref());
     for to in &destination.to {
-        match file.to_envelope(&entry, to.clone(), kind, stem, spool) {
+        match file.to_envelope(&entry, spool.mailbox_of(to), kind, stem, spool) {
             Ok(envelope) => envelopes.push(envelope),
             Err(error) => return RoutingPlan::Impossible { file, error },
         }
@@ -261,7 +261,7 @@ pub(crate) fn commit(
 /// Whether work on a task is unfinished: that of its author, or without an author that of any agent.
 pub(crate) fn is_open(task: &str, author: Option<&Name>, queue: &dyn Broker) -> bool {
     let mailboxes = match author {
-        Some(author) => vec![author.clone()],
+        Some(author) => vec![queue.mailbox_of(author)],
         None => queue.mailboxes().unwrap_or_default(),
     };
     let is_its = |it: &Envelope| it.task_id.as_ref().is_some_and(|id| is_same_task(id, task));

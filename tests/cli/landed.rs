@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::bed::{Bed, watch};
+use crate::conversation::reader;
 use crate::takeover::{land, received};
 use crate::tmux_support::eventually;
 
@@ -45,6 +46,16 @@ fn a_report_with_the_same_words_ends_its_task_each_time_it_is_open() {
     land(&bed, "reports/same-completed.yaml", REPORT);
     eventually("it is known", || bed.json("log --type file.again").len() == 1);
     bed.fails(3, "recv --as dispatch");
+}
+
+#[test]
+fn a_task_file_reaches_an_agent_that_reads_another_mailbox() {
+    let bed = Bed::new();
+    reader(&bed, "bob", "pool");
+    land(&bed, "tasks/bob-task.yaml", "id: z1\ntitle: count\n");
+    assert!(!bed.ok("status").contains("tasks/bob-task.yaml"));
+    let _watcher = watch(&bed);
+    eventually("it is delivered", || bed.json("inbox bob").len() == 1);
 }
 
 #[test]

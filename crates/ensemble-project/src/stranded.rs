@@ -65,7 +65,8 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                     ("no route matches its name".to_owned(), rename_help(spec.name(), &file))
                 }
                 Ok(Some(destination)) => {
-                    let missing = destination.to.iter().find(|to| !mailboxes.contains(to));
+                    let mut to = destination.to.iter().map(|to| project.mailbox_of(to));
+                    let missing = to.find(|to| !mailboxes.contains(to));
                     let is_old = age(&stat) >= WRITER_PATIENCE;
                     if (missing.is_none() && !is_old)
                         || Ledger::last_routed(&project.state, &path)?.flatten().is_some()
@@ -80,9 +81,9 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                         continue;
                     };
                     // Its error has the names that are like it.
-                    match queue.settings(missing) {
+                    match queue.settings(&missing) {
                         Err(error @ Error::NoMailbox { .. }) => {
-                            let help = missing_help(missing, &mailboxes);
+                            let help = missing_help(&missing, &mailboxes);
                             (error.to_string(), help)
                         }
                         Err(error) => (error.to_string(), format!("mend the mailbox {missing}")),
