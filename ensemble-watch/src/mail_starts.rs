@@ -99,7 +99,7 @@ impl MailStarts {
                 .peek(mailbox, id)
                 .map_or(true, |envelope| envelope.purpose() != MessagePurpose::Notice)
         };
-        if !waiting.iter().any(needs_reader) || !is_absent(project, name)? {
+        if !waiting.iter().any(needs_reader) || !is_absent(project, (name, mailbox))? {
             return Ok(());
         }
         let today = spool.now();

@@ -60,11 +60,17 @@ pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32
     Ok(count.count)
 }
 
-/// Whether an agent that its mail may start is not there: it was never started, has left, or its process has ended.
-pub fn is_absent(project: &Project, name: &Name) -> Result<bool> {
-    Ok(project.roster().get(name)?.is_none_or(|member| match member.state {
+/// Whether neither an agent that its mail may start nor another reader of its mailbox is there: each was never started,
+/// has left, or its process has ended.
+pub fn is_absent(project: &Project, (name, mailbox): (&Name, &Name)) -> Result<bool> {
+    let roster = project.roster();
+    // Of an agent whose row cannot be read, nothing is known.
+    roster.get(name)?;
+    let (members, _) = roster.entries()?;
+    let mut readers = members.iter().filter(|it| it.name == *name || it.mailbox == *mailbox);
+    Ok(readers.all(|member| match member.state {
         MemberState::Shutdown => true,
-        MemberState::Up => member.binding.is_some_and(|binding| !binding.lives()),
+        MemberState::Up => member.binding.as_ref().is_some_and(|binding| !binding.lives()),
         MemberState::Leaving => false,
     }))
 }
@@ -83,7 +89,23 @@ fn read(project: &Project, name: &Name) -> Result<StartCount> {
 
 #[cfg(test)]
 mod tests {
+    use ensemble_team::roster::Member;
+
     use super::*;
+
+    #[test]
+    fn mail_that_another_agent_reads_starts_none() {
+        let home = tempfile::tempdir().unwrap();
+        let project = Project::discover(Some(&home.path().join("queue"))).unwrap();
+        project.ensure_state().unwrap();
+        let [gem, eve, pool] = ["gem", "eve", "pool"].map(|name| Name::new(name).unwrap());
+        let is_unread = || is_absent(&project, (&gem, &pool)).unwrap();
+        assert!(is_unread());
+        let mut member = Member::new(eve.clone(), gem.clone(), "shell", Timestamp::now());
+        member.mailbox = pool.clone();
+        project.roster().change(&eve, |_| Ok(Some(member))).unwrap();
+        assert!(!is_unread());
+    }
 
     #[test]
     fn a_day_has_as_many_starts_as_the_configuration_says() {
