@@ -95,6 +95,9 @@ fn questions_and_answers_reach_agents_that_read_another_mailbox() {
     assert!(cora("recv").contains("request answer s1 --approve"));
     cora("request answer s1 --reject --reason later");
     reader(&bed, "eve", "pool");
+    bed.ok("request plan plan.md --to cora --as w1 --id p4");
+    let text = works(of_member(&bed, "eve", "recv", ""));
+    assert!(text.contains("(only cora decides)") && !text.contains("\nApprove: "), "{text}");
     let said = bed.fails(1, "request plan plan.md --to pool --as w1");
     assert!(said.contains("one addressee") && said.contains("eve"), "{said}");
 }

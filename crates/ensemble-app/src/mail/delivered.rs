@@ -241,8 +241,11 @@ fn commands(
     let mut commands = Vec::new();
     if let Some(entry) = entry.filter(|entry| entry.decision.is_none()) {
         let answer = format!("ensemble request answer {}", entry.request.request_id);
-        commands.push(("approve", format!("{answer} --approve{who}")));
-        commands.push(("reject", format!("{answer} --reject --reason TEXT{who}")));
+        // Another reader of its mailbox may have received it.
+        if [&lease.holder, &lease.mailbox].contains(&&entry.request.to) {
+            commands.push(("approve", format!("{answer} --approve{who}")));
+            commands.push(("reject", format!("{answer} --reject --reason TEXT{who}")));
+        }
     } else {
         let is_task = envelope.purpose() == MessagePurpose::Work
             && ![PLAIN_TYPE, STEP_TYPE].contains(&envelope.kind.as_str());
@@ -274,9 +277,13 @@ fn tail(
         Some(format!("{label}: {command}{note}"))
     };
     let is_open = entry.is_some_and(|entry| entry.decision.is_none());
+    let only = entry.map_or_else(String::new, |it| format!("   (only {} decides)", it.request.to));
     let is_answer = envelope.causation_id.is_some();
     let lines = match (envelope.kind.as_str(), envelope.purpose()) {
-        _ if is_open => [line("Approve", "approve", ""), line("Reject", "reject", "")],
+        _ if is_open => [
+            line("Approve", "approve", "").or_else(|| line("Release", "release", &only)),
+            line("Reject", "reject", ""),
+        ],
         _ if entry.is_some() => [line("Done", "settle", ""), None],
         (STEP_TYPE, _) => [None, None],
         (PLAIN_TYPE, _) if is_answer => {

@@ -113,6 +113,7 @@ fn receive_mail(
         if envelope.purpose() == MessagePurpose::Request {
             // `recv` makes a request of what another program asks.
             match requests.find_asked(&envelope) {
+                Ok(Some(entry)) if ![me, mailbox].contains(&&entry.request.to) => continue,
                 // It stays queued, and is in each prompt until it is answered.
                 Ok(Some(entry)) if entry.decision.is_none() => {
                     bytes += envelope.body.len();
