@@ -18,6 +18,7 @@
 
 use std::collections::HashMap;
 
+use ensemble_core::broker::Broker as _;
 use ensemble_core::message::{MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
 use serde_json::Value;
@@ -140,7 +141,7 @@ fn stem(file: &str) -> Option<&str> {
 
 fn is_notice(id: &str, author: &Name, spool: &Spool) -> bool {
     let Ok(id) = MessageId::new(id) else { return false };
-    match spool.peek(author, &id) {
+    match spool.peek(&spool.mailbox_of(author), &id) {
         Ok(envelope) => envelope.purpose() == MessagePurpose::Notice,
         // It is not there any more, or on servers.
         Err(_) => NOTICE_PREFIXES.iter().any(|prefix| {

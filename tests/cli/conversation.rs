@@ -365,6 +365,7 @@ fn an_agent_that_reads_another_mailbox_gets_its_mail_and_its_answers_there() {
     assert_eq!(bed.object("send --to bob --id m1 -m count")["mailbox"], "pool");
     assert!(bob("recv").contains("Message from operator"));
     bob("reply m1 42");
+    assert!(bed.ok("recv").contains("    > count\n    42\n"), "the answer follows its question");
     // Answered by a reply, and by a message that names its thread.
     for (id, answer) in [("q1", "reply q1 half"), ("q2", "send --to bob --correlation q2 -m half")]
     {

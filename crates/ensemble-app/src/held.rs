@@ -67,11 +67,11 @@ impl HeldMessage {
             return Ok((mailbox.clone(), state));
         }
         // Try the agent's own mailbox first, where the message nearly always is.
-        if let Some(agent) = agent
-            && let Ok(Some(state)) = queue.state(agent, &self.id)
+        if let Some((agent, mailbox)) = agent.map(|agent| (agent, queue.mailbox_of(agent)))
+            && let Ok(Some(state)) = queue.state(&mailbox, &self.id)
             && is_held_by(&state, agent)
         {
-            return Ok((agent.clone(), state));
+            return Ok((mailbox, state));
         }
         match queue.find(&self.id) {
             Ok(Found { mailbox, state, .. }) => Ok((mailbox, state)),

@@ -111,7 +111,7 @@ fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<St
     while rows.len() < THREAD_MAX
         && let Some(id) = answer.causation_id.as_deref().and_then(|id| id.parse().ok())
         // It was in the mailbox of the agent that has answered it.
-        && let Ok(asked) = queue.peek(&answer.from, &id)
+        && let Ok(asked) = queue.peek(&queue.mailbox_of(&answer.from), &id)
     {
         let mut row = vec![String::new(), "before".to_owned()];
         row.extend(about(&asked));

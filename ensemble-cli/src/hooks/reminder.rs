@@ -7,7 +7,7 @@ use ensemble_app::mail::delivered::{DeliveryInstructions, PLAIN_TYPE, SenderStan
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::Envelope;
+use ensemble_core::message::{Envelope, MessagePurpose};
 use ensemble_tmux::session::{AgentSession, REMEMBERED_MAX};
 
 use super::{Hook, frames};
@@ -113,6 +113,11 @@ fn ending(envelope: &Envelope, told: &DeliveryInstructions) -> String {
     let is_question = envelope.kind.as_str() == PLAIN_TYPE && envelope.causation_id.is_none();
     if let Some(approve) = command("approve") {
         return format!("Answer it: `{approve}`, or `--reject --reason TEXT`.");
+    }
+    if let (MessagePurpose::Request, None, Some(release)) =
+        (envelope.purpose(), command("settle"), command("release"))
+    {
+        return format!("Another agent is asked: `{release}`.");
     }
     match (command("report"), command("settle"), command("reply")) {
         (Some(report), ..) => format!("If it is done: `{report}`."),

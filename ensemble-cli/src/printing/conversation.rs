@@ -85,7 +85,7 @@ fn verb(envelope: &Envelope, entry: Option<&RequestEntry>) -> String {
 /// The first words of the person's own message that this one answers.
 fn answered_words(context: &Context, queue: &ProjectQueue, envelope: &Envelope) -> Option<String> {
     let id = envelope.causation_id.as_deref()?.parse().ok()?;
-    let asked = queue.peek(&envelope.from, &id).ok()?;
+    let asked = queue.peek(&queue.mailbox_of(&envelope.from), &id).ok()?;
     let is_mine = context.project().ok()?.is_person(&asked.from);
     is_mine.then(|| asked.first_words(WORDS_CHARS_MAX))
 }

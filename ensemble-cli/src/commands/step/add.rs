@@ -47,13 +47,13 @@ impl AddSteps {
         let mail = open_step_mail(context)?;
         if let Some(orchestrator) = &plan.orchestrator {
             // Without a mailbox the orchestrator could not receive any notice.
-            mail.settings(orchestrator)?;
+            mail.settings(&mail.mailbox_of(orchestrator))?;
         }
         let store = open_steps(context)?;
         let added = store.add(&plan)?;
         for agent in agents(&store, &plan.task_id)? {
             // It may come later, and take its steps without a mailbox.
-            if let Err(error @ Error::NoMailbox { .. }) = mail.settings(&agent) {
+            if let Err(error @ Error::NoMailbox { .. }) = mail.settings(&mail.mailbox_of(&agent)) {
                 say(&format!("the steps of `{agent}` wait for an agent of that name: {error}"));
             }
         }

@@ -59,7 +59,7 @@ impl RunSteps {
         let agents = agents(&store, &self.task)?;
         for agent in &agents {
             // Before anything is handed out: a mistake in a name is found at once.
-            mail.settings(agent)?;
+            mail.settings(&mail.mailbox_of(agent))?;
         }
         let driver = step_driver(context, &store, &mail, &*recorder)?;
         let note = RunNote::begin_run(&context.project()?.state, &self.task)?;
