@@ -83,10 +83,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use ensemble_core::message::{Envelope, MessageId, Timestamp};
-    use ensemble_core::spool::{Quota, Spool, SpoolOptions};
-    use ensemble_team::admission::{MailAdmission, ProjectAdmission};
-    use ensemble_team::roster::{Member, Roster};
+    use ensemble_core::message::{Envelope, MessageId};
+    use ensemble_core::spool::{AgentAddresses, Quota, Spool, SpoolOptions};
 
     use super::*;
 
@@ -95,12 +93,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let quota = Some(Quota { messages: 1, ..Quota::default() });
         let [worker, lead, pool] = ["worker", "lead", "pool"].map(|name| Name::new(name).unwrap());
-        let mut member = Member::new(lead.clone(), lead.clone(), "shell", Timestamp::now());
-        member.mailbox = pool.clone();
-        Roster::open(home.path()).change(&lead, |_| Ok(Some(member))).unwrap();
-        let admission = MailAdmission::new(ProjectAdmission::new(home.path(), home.path()));
-        let options = SpoolOptions { quota, ..SpoolOptions::default() };
-        let options = options.with_admission(Arc::new(admission));
+        let (reader, read) = (lead.clone(), pool.clone());
+        let addresses: AgentAddresses =
+            Arc::new(move |name: &Name| if *name == reader { read.clone() } else { name.clone() });
+        let addresses = Some(addresses);
+        let options = SpoolOptions { quota, addresses, ..SpoolOptions::default() };
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         for mailbox in [&worker, &pool] {
             spool.add_mailbox(mailbox, &Default::default()).unwrap();

@@ -61,23 +61,13 @@ pub struct PlanSubmission {
 
 /// Stores a request, to the only reader of a mailbox if it names one. A person whom it asks has a mailbox from then on.
 pub fn ask(app: &App, queue: &ProjectQueue, mut ask: NewRequest) -> Outcome<RequestEntry> {
-    ask.to = find_addressee(app.project()?, &ask.to)?;
-    store_request(app, queue, ask)
-}
-
-/// Stores a request to the agent or the person of this name.
-pub(crate) fn store_request(
-    app: &App,
-    queue: &ProjectQueue,
-    mut ask: NewRequest,
-) -> Outcome<RequestEntry> {
     let project = app.project()?;
-    let mailbox = project.mailbox_of(&ask.to);
     if project.is_person(&ask.to) {
-        ensure_person(&**queue, &mailbox)?;
-        ask.to = mailbox.clone();
+        ask.to = project.mailbox_of(&ask.to);
+        ensure_person(&**queue, &ask.to)?;
+    } else {
+        ask.to = find_addressee(project, &ask.to)?;
     }
-    (ask.from_mailbox, ask.to_mailbox) = (Some(project.mailbox_of(&ask.from)), Some(mailbox));
     requests(app, queue)?.ask(ask).map_err(refused)
 }
 

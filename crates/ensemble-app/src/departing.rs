@@ -20,7 +20,7 @@ use ensemble_team::roster::{Member, State};
 use serde_json::Value;
 
 use crate::App;
-use crate::asking::{requests, settle_answer, store_request};
+use crate::asking::{refused, requests, settle_answer};
 use crate::authority::authorize_shutdown;
 use crate::diagnostics::say;
 use crate::error_line::FailureCode;
@@ -122,7 +122,7 @@ impl<'c> DepartureAsk<'c> {
         if let Some(id) = &self.id {
             ask = ask.with_id(id.as_str());
         }
-        store_request(self.app, queue, ask)
+        requests(self.app, queue)?.ask(ask).map_err(refused)
     }
 
     /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and starts one where none

@@ -85,8 +85,7 @@ impl Broker for NatsTransport {
     }
 
     fn mailbox_of(&self, agent: &Name) -> Name {
-        let standstill = self.standstill.as_deref();
-        standstill.and_then(|it| it.mailbox_of(agent)).unwrap_or_else(|| agent.clone())
+        self.addresses.as_ref().map_or_else(|| agent.clone(), |of| of(agent))
     }
 
     fn attach(&self, content: &[u8]) -> Result<Attachment> {

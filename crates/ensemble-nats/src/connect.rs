@@ -86,6 +86,7 @@ impl NatsTransport {
             clock: options.clock.clone(),
             recorder: Arc::clone(&options.recorder),
             standstill: options.standstill.clone(),
+            addresses: options.addresses.clone(),
             connections,
             watches: MailboxWatches::default(),
             team: Mutex::default(),

@@ -73,7 +73,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::{Clock, Counts, Delivery, Lease, PublishOutcome, Transport};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Quota, Settings, Standstill};
+use ensemble_core::spool::{AgentAddresses, Quota, Settings, Standstill};
 use ensemble_core::{Error, Result};
 
 pub use hosts::{HostCall, HostNews, SILENCE_MAX};
@@ -109,6 +109,7 @@ pub struct NatsTransport {
     clock: Option<Arc<dyn Clock + Send + Sync>>,
     recorder: Arc<dyn Recorder>,
     standstill: Option<Arc<dyn Standstill>>,
+    addresses: Option<AgentAddresses>,
     connections: tokio::sync::watch::Receiver<u64>,
     watches: MailboxWatches,
     team: Mutex<Option<Arc<TeamFollower>>>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Quota, Standstill};
+use ensemble_core::spool::{AgentAddresses, Quota, Standstill};
 
 /// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
@@ -46,6 +46,8 @@ pub struct NatsOptions {
     pub quota: Option<Quota>,
     /// What keeps agents from beginning anything. Without it, nothing does.
     pub standstill: Option<Arc<dyn Standstill>>,
+    /// Which mailbox an agent reads; that of its name if there is none.
+    pub addresses: Option<AgentAddresses>,
 }
 
 impl NatsOptions {
@@ -66,6 +68,7 @@ impl NatsOptions {
             recorder: Arc::new(NullRecorder),
             quota: None,
             standstill: None,
+            addresses: None,
         }
     }
 

@@ -11,11 +11,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::document::read_json;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ready::{self, ErrorType, ReadinessFailure};
+use ensemble_core::spool::AgentAddresses;
 use ensemble_team::roster::{Member, MemberState, State};
 use serde::{Deserialize, Serialize};
 
@@ -189,5 +191,11 @@ impl Project {
         };
         let mailbox = known().or_else(bound).or_else(configured).or_else(elsewhere);
         mailbox.unwrap_or_else(|| name.clone())
+    }
+
+    /// The same for a queue.
+    pub(crate) fn addresses(&self) -> AgentAddresses {
+        let project = self.clone();
+        Arc::new(move |name: &Name| project.mailbox_of(name))
     }
 }

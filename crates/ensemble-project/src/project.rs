@@ -412,6 +412,7 @@ impl Project {
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
         options.admission = Some(Arc::new(MailAdmission::new(self.admissions())));
+        options.addresses = Some(self.addresses());
         options
     }
 

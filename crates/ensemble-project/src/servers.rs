@@ -141,6 +141,7 @@ impl Project {
             options.patience = Duration::from_secs(1).max(patience.into());
         }
         options.standstill = Some(Arc::new(MailAdmission::new(self.admissions())));
+        options.addresses = Some(self.addresses());
         Ok(options)
     }
 }

@@ -36,7 +36,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     fn mailboxes(&self) -> Result<Vec<Name>>;
 
-    /// The mailbox that an agent reads: that of its name, if the queue's admission knows no other.
+    /// The mailbox that an agent reads: that of its name, if the queue's addresses know no other.
     fn mailbox_of(&self, agent: &Name) -> Name {
         agent.clone()
     }
@@ -192,8 +192,7 @@ impl Broker for Spool {
     }
 
     fn mailbox_of(&self, agent: &Name) -> Name {
-        let admission = self.options().admission.as_deref();
-        admission.and_then(|it| it.mailbox_of(agent)).unwrap_or_else(|| agent.clone())
+        self.options().addresses.as_ref().map_or_else(|| agent.clone(), |of| of(agent))
     }
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
         Ok(self.due_ids(mailbox, limit)?.len())

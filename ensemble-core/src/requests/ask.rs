@@ -26,11 +26,8 @@ const GATES_TRIED_MAX: usize = 64;
 #[must_use]
 pub struct NewRequest {
     kind: String,
-    pub from: Name,
+    from: Name,
     pub to: Name,
-    /// The mailboxes that the two read; `None` for those of their names.
-    pub from_mailbox: Option<Name>,
-    pub to_mailbox: Option<Name>,
     content: Vec<u8>,
     id: Option<String>,
     task: Option<String>,
@@ -48,8 +45,6 @@ impl NewRequest {
             kind: kind.into(),
             from,
             to,
-            from_mailbox: None,
-            to_mailbox: None,
             content: content.into(),
             id: None,
             task: None,
@@ -123,7 +118,8 @@ impl Requests<'_> {
         if ask.from == ask.to {
             return Err(DecisionRefusal::AsksItself { by: ask.from }.into());
         }
-        self.store.broker().settings(ask.to_mailbox.as_ref().unwrap_or(&ask.to))?;
+        let broker = self.store.broker();
+        broker.settings(&broker.mailbox_of(&ask.to))?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
         let lock = self.store.lock()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
@@ -186,13 +182,13 @@ impl Requests<'_> {
     ) -> Result<AskedRequest> {
         let message_type = |name: &str| Name::new(name).map(Some);
         let (content, attachment) = self.content(ask.content)?;
-        let own = || self.store.broker().mailbox_of(&ask.from);
+        let read_by = |name: &Name| self.store.broker().mailbox_of(name);
         let asked = AskedRequest {
             version: FORMAT_VERSION,
             request_id,
             kind: Name::new(kind.name.as_ref())?,
-            from_mailbox: Some(ask.from_mailbox.unwrap_or_else(own)).filter(|it| *it != ask.from),
-            to_mailbox: ask.to_mailbox.filter(|mailbox| *mailbox != ask.to),
+            from_mailbox: Some(read_by(&ask.from)).filter(|mailbox| *mailbox != ask.from),
+            to_mailbox: Some(read_by(&ask.to)).filter(|mailbox| *mailbox != ask.to),
             from: ask.from,
             to: ask.to,
             created_at: self.store.now(),

@@ -37,12 +37,6 @@ pub trait Admission: fmt::Debug + Send + Sync {
         let _ = (queue, message);
         Ok(None)
     }
-
-    /// The mailbox that an agent reads, if that is known.
-    fn mailbox_of(&self, agent: &Name) -> Option<Name> {
-        let _ = agent;
-        None
-    }
 }
 
 /// Why an agent may begin nothing now, no matter what the work is: the team is paused, it ends, or the agent is
@@ -56,12 +50,6 @@ pub trait Standstill: fmt::Debug + Send + Sync {
 
     /// Whether [`Self::refusal_of_task`] may refuse any.
     fn refuses_tasks(&self) -> Result<bool>;
-
-    /// As [`Admission::mailbox_of`].
-    fn mailbox_of(&self, agent: &Name) -> Option<Name> {
-        let _ = agent;
-        None
-    }
 }
 
 /// Why an agent may not begin what this message asks of it.

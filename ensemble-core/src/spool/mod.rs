@@ -126,6 +126,9 @@ use opened::MailboxCache;
 /// How long a call waits for another process's lock before it gives up, unless configured.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Says which mailbox the agent of a name reads.
+pub type AgentAddresses = Arc<dyn Fn(&Name) -> Name + Send + Sync>;
+
 /// How a [`Spool`] works; start from `SpoolOptions::default()` and change fields, or use `with_*`.
 #[derive(Clone)]
 pub struct SpoolOptions {
@@ -148,6 +151,8 @@ pub struct SpoolOptions {
     pub quota: Option<Quota>,
     /// Decides what holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
+    /// Which mailbox an agent reads; that of its name if there is none.
+    pub addresses: Option<AgentAddresses>,
     /// Directory in which [`Spool::wait_for_mail`] keeps what it observed of leases, in a file for each
     /// mailbox. Only processes that wait for a short time and end need it: their successors continue
     /// instead of giving each holder a new lease. It is created where it is missing.
@@ -168,6 +173,7 @@ impl Default for SpoolOptions {
             owners: Owners::default(),
             quota: None,
             admission: None,
+            addresses: None,
             observations: None,
             boot: None,
         }

@@ -33,10 +33,6 @@ impl Standstill for MailAdmission {
     fn refuses_tasks(&self) -> Result<bool> {
         Ok(!self.0.budget().stands_in_the_way()?.is_empty())
     }
-
-    fn mailbox_of(&self, agent: &Name) -> Option<Name> {
-        self.0.mailbox_of(agent)
-    }
 }
 
 impl Admission for MailAdmission {
@@ -64,9 +60,5 @@ impl Admission for MailAdmission {
 
     fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
         PlanGates.unfinished(queue, message)
-    }
-
-    fn mailbox_of(&self, agent: &Name) -> Option<Name> {
-        self.0.mailbox_of(agent)
     }
 }

@@ -208,10 +208,6 @@ impl ProjectAdmission {
         Ok(TaskCircumstances { plan: None, control, leaving, budget: None })
     }
 
-    pub(crate) fn mailbox_of(&self, agent: &Name) -> Option<Name> {
-        Some(self.roster.get(agent).ok()??.mailbox)
-    }
-
     pub(crate) const fn budget(&self) -> &BudgetFile {
         &self.budget
     }
