@@ -74,18 +74,15 @@ pub fn ask(app: &App, queue: &ProjectQueue, mut ask: NewRequest) -> Outcome<Requ
 /// Who decides what this name is asked: the agent of the roster, or the only agent that reads the mailbox.
 fn find_addressee(project: &Project, name: &Name) -> Outcome<Name> {
     let (members, _) = project.roster().entries()?;
-    if members.iter().any(|it| it.name == *name) {
-        return Ok(name.clone());
-    }
-    let readers = members.iter().filter(|it| it.is_present() && it.mailbox == *name);
-    let readers: Vec<&str> = readers.map(|it| it.name.as_str()).collect();
+    let is_named = members.iter().any(|it| it.name == *name);
+    let reads = |it: &&Member| !is_named && it.is_present() && it.mailbox == *name;
+    let readers: Vec<&Name> = members.iter().filter(reads).map(|it| &it.name).collect();
     match readers[..] {
         [] => Ok(name.clone()),
-        [reader] => Ok(Name::new(reader).map_err(Error::from)?),
-        [first, ..] => {
-            let all = readers.join(", ");
-            let text = format!("a request has one addressee, and {all} read the mailbox `{name}`");
-            Err(Failure::refused(text).with_hint(format!("ask one of them, such as {first}")))
+        [reader] => Ok(reader.clone()),
+        [one, other, ..] => {
+            let text = format!("a request has one addressee: {one} and {other} read `{name}`");
+            Err(Failure::refused(text).with_hint(format!("ask one of them, such as {one}")))
         }
     }
 }
