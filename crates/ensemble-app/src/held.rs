@@ -28,7 +28,8 @@ impl HeldMessage {
     /// The same with its whole id.
     pub fn completed(mut self, app: &App, queue: &ProjectQueue) -> Outcome<Self> {
         // An agent nearly always means a message in its own mailbox.
-        let mailbox = self.mailbox.clone().map_or_else(|| app.agent(), |it| Ok(Some(it)))?;
+        let own = || app.agent().map(|agent| agent.map(|agent| queue.mailbox_of(&agent)));
+        let mailbox = self.mailbox.clone().map_or_else(own, |it| Ok(Some(it)))?;
         self.id = match &mailbox {
             Some(mailbox) => ids::message_of(queue, mailbox, &self.id)?,
             None => ids::message(queue, &self.id)?,

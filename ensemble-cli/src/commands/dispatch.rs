@@ -228,7 +228,7 @@ fn read(envelope: &Envelope) -> std::result::Result<(TaskBatch, Instruction), St
 fn refuse(run: &DispatchRun<'_>, envelope: &Envelope, lease: &Lease, why: &str) -> Result<()> {
     say(&format!("{}: refused: {why}", envelope.id));
     let notice = Envelope::new(
-        run.hands.mailbox_of(&envelope.from)?,
+        run.queue.mailbox_of(&envelope.from),
         format!(
             "dispatch has refused the instruction {}; no task was begun:\n{why}\n",
             envelope.id

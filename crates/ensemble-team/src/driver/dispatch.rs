@@ -93,8 +93,6 @@ pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
     fn workers(&self) -> Result<Vec<AvailableWorker>>;
 
-    fn mailbox_of(&self, worker: &Name) -> Result<Name>;
-
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()>;
 
     fn is_ready(&self, worker: &Name) -> Result<bool>;
@@ -323,7 +321,7 @@ impl DispatchRun<'_> {
     /// Settles the message of an attempt that was reported. The watcher does so, too, but the next attempt may replace
     /// the report before it has seen that.
     fn settle_attempt(&self, task: &str, hand: &TaskHandout, report: &FileStat) -> Result<()> {
-        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let mailbox = self.queue.mailbox_of(&hand.worker);
         let end = TaskEnd {
             task,
             author: &hand.worker,
@@ -349,7 +347,7 @@ impl DispatchRun<'_> {
         let Some(order) = instruction.tasks.iter().find(|order| order.id == task) else {
             return Ok(());
         };
-        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let mailbox = self.queue.mailbox_of(&hand.worker);
         let id = task_message(&batch.id, task, hand.attempt);
         let envelope = Envelope::new(mailbox.clone(), contract::write(order))
             .with_id(id.clone())
@@ -421,7 +419,7 @@ impl DispatchRun<'_> {
         let is_named = named.is_some();
         let candidates = match named {
             Some(worker) => {
-                let mailbox = self.hands.mailbox_of(&worker)?;
+                let mailbox = self.queue.mailbox_of(&worker);
                 vec![AvailableWorker::new(worker, mailbox)]
             }
             None => self.hands.workers()?,

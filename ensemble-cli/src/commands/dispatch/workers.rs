@@ -129,10 +129,6 @@ impl WorkerPool for DispatchTeam<'_> {
         Ok(all)
     }
 
-    fn mailbox_of(&self, worker: &Name) -> Result<Name> {
-        Ok(self.project.mailbox_of(worker))
-    }
-
     fn may_begin(&self, task: &str, worker: &Name) -> Result<()> {
         self.project.doorkeeper().check(TaskAct::TakeUp, task, worker)
     }

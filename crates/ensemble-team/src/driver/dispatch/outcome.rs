@@ -30,7 +30,7 @@ impl DispatchRun<'_> {
             let summary = report.failure_reason.or(report.summary);
             return Ok(Some(Event::Reported { is_success, summary }));
         }
-        let mailbox = self.hands.mailbox_of(&hand.worker)?;
+        let mailbox = self.queue.mailbox_of(&hand.worker);
         let id = task_message(&batch.id, task, hand.attempt);
         let lost = |reason: String| Ok(Some(Event::Lost { reason }));
         match allow_no_mailbox(self.queue.state(&mailbox, &id))?.flatten() {
