@@ -55,7 +55,7 @@ pub struct AgentConfig {
     /// An existing pane to adopt instead of starting a program: `%3`, `=session:window.0`, `zellij:SESSION/PANE` or
     /// `herdr:PANE`.
     pub pane: Option<String>,
-    /// The mailbox that the agent reads, which may be one of several agents (default: its own name).
+    /// The mailbox that the agent reads, alone or with others (default: the one of its name).
     pub mailbox: Option<Name>,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
