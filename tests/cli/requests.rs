@@ -7,7 +7,7 @@ use ensemble_team::roster::{Member, Roster};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, program, ran, words};
+use crate::bed::{Bed, Ran, program, ran};
 use crate::conversation::{of_member, reader, works};
 use crate::mcp_client::Mcp;
 use crate::waiting::{end, until_it_listens};
