@@ -101,7 +101,7 @@ fn init_somewhere_else() {
     // What is proposed works where that queue is not the nearest one.
     let mail = bed.project().join("mail").display().to_string();
     assert!(made.contains(&format!("  export ENSEMBLE_QUEUE={mail}\n")), "{made}");
-    let said = bed.fails(3, "inbox nobody --queue mail");
+    let said = bed.fails(3, "inbox w9 --queue mail");
     assert!(said.contains(&format!("`ensemble --queue {mail} mailbox list`")), "{said}");
     bed.ok("send --queue mail --as dispatch --to operator hello");
     let shown = bed.ok("status --queue mail");

@@ -319,7 +319,7 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
     };
     let report = |status: &str| {
         bed.ok(&format!(
-            "report t --status {status} --as w1 --reason none --lint off --summary none"
+            "report t --status {status} --as w1 --reason stuck --lint off --summary none"
         ));
         bed.read_file("queue/reports/t-completed.yaml")
     };

@@ -283,7 +283,14 @@ fn a_field_gets_the_same_answer_at_every_door() {
     let mut command = bed.command(&["agent", "whoami", "--json"]);
     let ran = crate::bed::ran(command.env("ENSEMBLE_AGENT_ID", " \"@w1\"\r").output().unwrap());
     assert!(ran.code == 0 && ran.stdout.contains(r#""w1""#), "{ran:?}");
-    // A wrong name is named with its field.
+    api.send(99, "send", &json!({ "to": "w1", "text": "x", "task": "", "priority": null }));
+    assert!(api.line().unwrap()["error"].is_null());
+}
+
+#[test]
+fn tools_name_the_field_of_a_wrong_name() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
     for (tool, field, mut call) in [
         ("assign", "worker", json!({ "instruction": "x" })),
         ("claim_task", "task_id", json!({})),
@@ -296,6 +303,4 @@ fn a_field_gets_the_same_answer_at_every_door() {
         let fault = format!("nothing was done: {field}: `a b` has ' '");
         assert!(refused && said.starts_with(&fault), "{tool}: {said}");
     }
-    api.send(99, "send", &json!({ "to": "w1", "text": "x", "task": "", "priority": null }));
-    assert!(api.line().unwrap()["error"].is_null());
 }

@@ -224,7 +224,7 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
     // What a key runs is for the queue that is shown, wherever the view was started.
     screen.press(&["a"]);
     screen.shows("`ensemble --queue");
-    // What is typed is seen to its end.
+    // The last word of a long text is seen.
     screen.press(&["s"]);
     screen.press(&["-l", &"word ".repeat(20)]);
     screen.press(&["-l", "end"]);

@@ -66,7 +66,8 @@ fn lacks_an_option(pane: &ensemble_core::Result<PaneState>, open: &str) -> bool 
 /// The tmux server that a flag names, or the one around this process.
 pub fn named_server(socket: Option<&Path>) -> Outcome<TmuxServer> {
     let server = match socket {
-        Some(socket) => Some(TmuxServer::brief(socket)),
+        // It is recorded with the pane, and read in other directories.
+        Some(socket) => Some(TmuxServer::brief(std::path::absolute(socket)?)),
         None => std::env::var("TMUX").ok().and_then(|tmux| TmuxServer::from_variable(&tmux)),
     };
     server.ok_or_else(|| {

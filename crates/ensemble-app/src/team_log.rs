@@ -47,7 +47,7 @@ impl TeamLog {
             }
             match failure {
                 Some(failure) if *log == own => return Err(failure.into()),
-                // What the other hosts have recorded can be read all the same.
+                // The logs of the other hosts can still be read.
                 Some(failure) => say(&format!("warning: {failure}")),
                 None => {}
             }

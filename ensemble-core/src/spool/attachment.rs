@@ -25,7 +25,7 @@ impl Spool {
         let tmp = queue.ensure_child("tmp", self.options.modes)?;
         let attachment = Attachment { sha256: Digest::of(content), bytes: content.len() as u64 };
         let name = attachment.sha256.to_string();
-        // It replaces what is there, which may be unsynced, or cut by a power cut.
+        // It replaces an existing file, which may be unsynced, or cut by a power cut.
         attachments.replace(&name, content, &tmp, self.options.modes, self.options.durability)?;
         // The first attachment of a queue makes the directory, and who made it may have been killed.
         self.sync_power(&queue)?;

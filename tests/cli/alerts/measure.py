@@ -8,7 +8,6 @@ The team runs in a tmux server of its own, in a temporary directory. Its agent s
 has no hooks, and is watched with the default configuration. Prints medians and 95th percentiles, in seconds.
 """
 
-import json
 import os
 import pathlib
 import statistics
@@ -86,12 +85,14 @@ class Team:
                 sys.exit(f"not seen: {what}\n{self.run('status')}")
             time.sleep(0.02)
 
-    def needs(self) -> list[str]:
-        return [need["need"] for need in json.loads(self.run("status", "--json").splitlines()[-1])["needs"]]
+    def is_at_rest(self) -> bool:
+        """Whether the watcher has seen that the last prompt is gone: it would take the next one for the same."""
+        story = self.run("why", "worker-1")
+        return story.rfind("-> blocked") <= story.rfind("blocked -> idle")
 
     def prompt(self) -> float:
         """A permission prompt appears. Returns how long it took until the person was told."""
-        self.wait("the agent is at rest", lambda: "blocked" not in self.needs())
+        self.wait("the agent is at rest", self.is_at_rest)
         count, began = len(self.told()), time.time()
         self.show("permission")
         self.wait("an alert", lambda: len(self.told()) > count)
