@@ -87,8 +87,8 @@ class Team:
 
     def is_at_rest(self) -> bool:
         """Whether the watcher has seen that the last prompt is gone: it would take the next one for the same."""
-        story = self.run("why", "worker-1")
-        return story.rfind("-> blocked") <= story.rfind("blocked -> idle")
+        log = self.run("log", "--json")
+        return log.rfind('"to":"blocked"') <= log.rfind('"from":"blocked"')
 
     def prompt(self) -> float:
         """A permission prompt appears. Returns how long it took until the person was told."""
