@@ -149,7 +149,6 @@ impl DeliveryContext<'_> {
     }
 }
 
-/// A delivery under way.
 pub(super) struct TaskDelivery<'a> {
     pub(super) order: DeliveryOrder,
     pub(super) ladder: Ladder,

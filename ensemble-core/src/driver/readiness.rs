@@ -143,7 +143,6 @@ struct UntypedPing {
     retry_at: Monotonic,
 }
 
-/// A handshake under way.
 struct HandshakeRound<'a, 'p> {
     about: &'a ReadinessCheck<'a>,
     machine: Handshake,

@@ -51,7 +51,6 @@ impl Kinds {
     }
 }
 
-/// The kind of a message type with this end.
 fn named_by(message_type: &Name, suffix: &str) -> Option<RequestKind> {
     let name = message_type.as_str().strip_suffix(suffix)?;
     kind_fault(name).is_none().then(|| RequestKind::new(name.to_owned()))

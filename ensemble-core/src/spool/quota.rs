@@ -151,7 +151,6 @@ mod tests {
             self.spool.publish(&self.message(from)).map(drop)
         }
 
-        /// How many of this many were not refused.
         fn stored(&self, from: &str, offered: usize) -> usize {
             (0..offered).filter(|_| self.send(from).is_ok()).count()
         }

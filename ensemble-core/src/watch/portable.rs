@@ -122,7 +122,6 @@ impl PortableWatcher {
     }
 }
 
-/// The system's number for an error of `notify`.
 fn number(error: &notify::Error) -> Errno {
     match &error.kind {
         notify::ErrorKind::Io(error) => {

@@ -221,7 +221,6 @@ fn processes(member: &Member, others: &[Member]) -> ProcessSet {
     roots.fold(processes, |processes, (pid, started)| processes.but_not(pid, started))
 }
 
-/// One departure under way.
 struct DepartureRun<'a> {
     shutdown: &'a ShutdownDriver<'a>,
     departure: &'a Departure,

@@ -9,7 +9,6 @@ use ensemble_core::Result;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WorktreeEntry {
     pub(super) path: PathBuf,
-    /// The commit of its HEAD, if there is one.
     pub(super) head: Option<String>,
     /// Its branch, as a full ref, unless its HEAD is detached.
     pub(super) branch: Option<String>,

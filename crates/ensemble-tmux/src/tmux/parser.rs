@@ -31,7 +31,6 @@ pub(super) enum Event {
     Exit(String),
 }
 
-/// A command's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AnswerBlock {
     /// Whether it ended with `%error`.

@@ -27,7 +27,6 @@ pub(super) struct TmuxReply {
 }
 
 impl TmuxReply {
-    /// Adds the answer of one more command.
     pub(super) fn add(&mut self, block: AnswerBlock) {
         if block.failed {
             self.complaint.get_or_insert_with(|| block.lines.join("; "));

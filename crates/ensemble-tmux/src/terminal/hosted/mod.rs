@@ -68,7 +68,6 @@ pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub enum PaneAddress {
     /// A terminal pane of a zellij session.
     Zellij {
-        /// Name of the session.
         session: String,
         /// Number of the pane, as in `ZELLIJ_PANE_ID`.
         pane: u32,
@@ -132,7 +131,6 @@ trait HostedPane: fmt::Debug + Send + Sync {
     fn submit_line(&self, _text: &str) -> io::Result<LineSubmission> {
         Ok(LineSubmission::Unsupported)
     }
-    /// Closes it.
     fn close_pane(&self) -> io::Result<()>;
     /// Reports the state of the agent in it.
     fn report_state(&self, _agent: &Name, _state: AgentState) -> io::Result<()> {
