@@ -34,7 +34,6 @@ impl Screen {
         Self { tmux }
     }
 
-    /// Pid of the view.
     fn pid(&self) -> String {
         fs::read_to_string(self.tmux.dir.path().join("pid")).unwrap().trim().to_owned()
     }
@@ -60,7 +59,6 @@ impl Screen {
         self.tmux.screen("%0").join("\n")
     }
 
-    /// The screen with its colours.
     pub(crate) fn coloured(&self) -> String {
         let mut tmux = std::process::Command::new("tmux");
         tmux.arg("-S").arg(self.tmux.server.socket()).args([

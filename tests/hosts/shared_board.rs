@@ -53,7 +53,6 @@ fn options(actor: &str, recorder: Arc<dyn Recorder>) -> BoardOptions {
     BoardOptions::new(actor).with_durability(Durability::Process).with_recorder(recorder)
 }
 
-/// The options of a board on this server.
 fn shared(home: &Path, host: &str, nats: &NatsOptions, mut options: BoardOptions) -> BoardOptions {
     let queue: Arc<dyn SharedFiles> = Arc::new(NatsTransport::connect(nats).unwrap());
     options.host = Some(host.to_owned());

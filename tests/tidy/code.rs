@@ -82,7 +82,6 @@ fn closing(literal: &str, quote: char) -> usize {
     literal.len()
 }
 
-/// A function and its length.
 pub(crate) struct Function {
     /// Its first line, from 1.
     pub(crate) at: usize,

@@ -6,7 +6,6 @@ use super::{Source, assert_none, sources};
 
 /// Calls that write a record; the type is one of the first two arguments.
 const CALLS: [&str; 3] = ["record(", "record_often(", "receipts("];
-/// The table itself.
 const TABLE_FILE: &str = "/event_log/types.rs";
 /// Files with types of messages that have the name of a record, and a word that is many things.
 const MESSAGES: [&str; 4] =

@@ -205,7 +205,6 @@ fn every_public_item_has_an_example_or_a_link_to_one() {
     assert_none("give an example, or a link to one: `[`Type`] has an example`", &bare);
 }
 
-/// The types of a function's parameters, from its declaration.
 fn parameter_types(declaration: &str) -> Vec<String> {
     let mut types = vec![String::new()];
     let mut depth = 0;

@@ -12,7 +12,6 @@ const DECLARED_OFTEN: usize = 4;
 /// Verbs that name no object: the reader of a search finds all of it.
 const VAGUE: [&str; 7] = ["look", "take", "tell", "told", "keep", "note", "give"];
 
-/// A name that is declared, and where.
 struct Declared {
     name: String,
     place: String,

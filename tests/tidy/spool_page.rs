@@ -5,7 +5,6 @@ use super::{assert_none, root};
 
 const DIRECTORY: &str = "ensemble-core/src/spool";
 
-/// A row of the table.
 struct Row {
     heading: String,
     methods: Vec<String>,

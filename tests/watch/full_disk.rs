@@ -50,7 +50,6 @@ impl SmallDisk {
     }
 }
 
-/// What a person is needed for.
 fn needs_of(bed: &Bed) -> Vec<String> {
     let (project, spool) = (Project::discover(Some(&bed.queue())).unwrap(), bed.spool());
     let here = OverviewSource::Here(&spool);

@@ -110,7 +110,6 @@ fn id_length(text: &str) -> Option<usize> {
     is_uuid.then_some(36)
 }
 
-/// A command with the ids of this run.
 pub(super) fn with_ids(command: &str, ids: &Ids) -> String {
     ids.iter().fold(command.to_owned(), |command, (shown, real)| command.replace(shown, real))
 }

@@ -27,7 +27,6 @@ const GIT_CONFIG: &str =
 /// A shell in an empty directory.
 pub(super) struct Shell {
     home: TempDir,
-    /// The tmux around it.
     _tmux: TestServer,
     child: Child,
     stdin: ChildStdin,

@@ -96,7 +96,6 @@ fn in_trouble() -> Team {
     team
 }
 
-/// The screen of a command, once it has the texts.
 fn screen(team: &Team, (command, texts): Step) -> String {
     let verb = command.trim_start_matches("ensemble").trim();
     let screen = Screen::start(&team.bed.project(), verb, SIZE);

@@ -104,7 +104,6 @@ impl Spoken {
         objects(&fs::read_to_string(self.0.bed.project().join(file)).unwrap_or_default())
     }
 
-    /// The texts of all prompts.
     fn prompts(&self) -> Vec<String> {
         self.texts_of("session/prompt")
     }

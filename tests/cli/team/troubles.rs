@@ -36,7 +36,6 @@ pub(super) fn bury(team: &Team, id: &str) {
     spool.dead_letter_waiting(&box_name, &id, "after 5 attempts").unwrap();
 }
 
-/// What is in a section of the page of the session.
 pub(super) fn page_section(team: &Team, name: &str) -> String {
     let page = team.bed.ok("log report -o -");
     let from = page.find(&format!("<section id=\"{name}\">")).expect(name);

@@ -7,7 +7,6 @@ use ensemble_core::requests::{GateState, GatedTask, NewRequest, UndecidedRequest
 
 use crate::requests::bed::{Bed, name};
 
-/// A task for bob.
 fn task(bed: &Bed, task: &str) -> MessageId {
     let envelope = Envelope::new(name("bob"), "work\n").with_task(task);
     bed.queue().broker().publish(&envelope).unwrap();

@@ -159,7 +159,6 @@ impl Bed {
     }
 }
 
-/// A supervisor that runs.
 pub(crate) struct Supervisor {
     pub(crate) child: Child,
     stop: PathBuf,

@@ -115,7 +115,6 @@ impl Bed {
         git(self.home.path(), &["show", &format!("{commit}:{file}")])
     }
 
-    /// The directories of worktrees.
     pub(crate) fn directories(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.home.path().join(".worktrees")).into_iter().flatten();
         let mut names: Vec<String> = entries
@@ -163,7 +162,6 @@ pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
     }
 }
 
-/// The commit of a merge that was done.
 #[track_caller]
 pub(crate) fn done(merged: MergeOutcome) -> String {
     match merged {

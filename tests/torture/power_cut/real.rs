@@ -28,7 +28,6 @@ const SHUT_DOWN: &str = "import fcntl, os, struct, sys\n\
 const NOTES_MIN: usize = 12;
 const IMAGE_BYTES: u64 = 400 << 20;
 pub const ROLES: [&str; 5] = ["publisher", "batcher", "consumer", "decider", "writer"];
-/// Messages of a batch.
 const BATCH: usize = 5;
 
 fn power() -> SpoolOptions {

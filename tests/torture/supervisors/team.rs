@@ -15,7 +15,6 @@ const AGENT: &str = include_str!("agent.sh");
 /// Another one holds the name, or is just ending what its dead supervisor has left.
 const BUSY: i32 = 75;
 
-/// One supervisor.
 pub(crate) struct Member {
     pub(crate) id: String,
     role: &'static str,

@@ -23,9 +23,7 @@ pub(super) struct Asked {
     from: Name,
     to: Name,
     created_at: ensemble_core::message::Timestamp,
-    /// Content of the decision file.
     file: Option<Decision>,
-    /// The watcher's machine.
     machine: Request,
     /// When the watcher must have closed the request.
     close_by: Monotonic,

@@ -25,7 +25,6 @@ pub use checked::{Step, Steps, gather, violations};
 
 /// Host and name of each worker.
 pub const WORKERS: [(usize, &str); 4] = [(0, "w0"), (1, "w1"), (0, "w2"), (1, "w3")];
-/// Steps of a queue.
 const STEPS: usize = 8;
 /// Files of all steps, by the same names on each host.
 const FILES: usize = 3;
