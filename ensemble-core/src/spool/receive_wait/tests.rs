@@ -188,23 +188,6 @@ fn a_mailbox_that_does_not_exist_or_is_removed_is_an_error() {
 }
 
 #[test]
-fn a_mailbox_that_was_replaced_is_watched_again() {
-    let Some(_) = or_skip(FsWatcher::new()) else { return };
-    let bed = Bed::new();
-    let mut wait = bed.wait();
-    assert!(wait.receive().unwrap().is_none());
-    bed.move_mailbox_away();
-    bed.spool.add_mailbox(&bed.worker, &Settings::default()).unwrap();
-    wait.sleep(Duration::from_millis(1)).unwrap();
-    assert!(wait.receive().unwrap().is_none());
-    bed.publish();
-    let began = Instant::now();
-    wait.sleep(PATIENCE).unwrap();
-    assert!(began.elapsed() < POLL_WITH_EVENTS, "only the regular look has found it");
-    assert!(wait.receive().unwrap().is_some());
-}
-
-#[test]
 fn a_delayed_message_is_received_when_its_time_comes() {
     let bed = Bed::new();
     bed.publish();
