@@ -388,23 +388,6 @@ fn a_bare_ack_counts_where_exactly_one_mailbox_has_the_task() {
     watcher.stop();
 }
 
-/// A worker that has said by a file that it has the task, and whose lease had ended before its report.
-#[test]
-fn the_report_of_the_last_holder_settles_its_task_although_the_lease_is_over() {
-    let bed = bed("");
-    let spool = bed.spool();
-    let watcher = Watcher::start(&bed);
-    send(&bed, "t-1", "task");
-    bed.land("ack/t-1.ack", "worker-1\n");
-    let counts = || spool.counts(&name("worker-1")).unwrap();
-    eventually_true(PATIENCE, "it is taken", || counts().acked == 1);
-    let observed = spool.observe(&name("worker-1")).unwrap();
-    assert!(spool.expire(&observed[0]).unwrap());
-    bed.land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: 1\nstatus: success\n");
-    eventually_true(PATIENCE, "its report settles it", || counts().settled == 1);
-    watcher.stop();
-}
-
 #[test]
 fn the_author_of_a_file_that_leads_nowhere_learns_what_to_call_it() {
     let bed = bed("");
