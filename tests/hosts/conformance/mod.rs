@@ -31,7 +31,7 @@ macro_rules! conformance {
                     nothing_is_delivered_twice_to_a_crowd;
                 ownership: a_message_has_one_holder, a_settled_message_is_done,
                     a_late_holder_is_fenced, a_released_message_fences_its_old_holder,
-                    epochs_only_grow, a_silent_holder_loses_its_message, an_extended_lease_holds,
+                    a_silent_holder_loses_its_message, an_extended_lease_holds,
                     a_lease_can_be_used_elsewhere, another_holder_cannot_use_a_lease,
                     a_report_ends_its_task_wherever_the_message_lies;
                 letters: a_message_that_always_fails_is_buried, a_buried_message_says_why,

@@ -58,23 +58,6 @@ pub fn a_released_message_fences_its_old_holder(factory: Factory) {
     bed.broker().settle(&second).unwrap();
 }
 
-pub fn epochs_only_grow(factory: Factory) {
-    let bed = factory(&Settings::default().with_attempts_max(100));
-    publish(&*bed, &message("one"));
-    let mut last = 0;
-    for round in 0..4 {
-        let delivery = receive(&*bed.again());
-        assert!(delivery.lease.epoch > last);
-        last = delivery.lease.epoch;
-        if round % 2 == 0 {
-            bed.broker().release(&delivery.lease, Duration::ZERO).unwrap();
-        } else {
-            assert_eq!(bed.observe_for(LONG), 1);
-        }
-    }
-    assert_eq!(last, 4);
-}
-
 pub fn a_silent_holder_loses_its_message(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
