@@ -384,17 +384,23 @@ fn a_cancelled_plan_and_another_question_do_not_fulfil_a_demand() {
 /// No watcher runs that could begin its departure.
 #[test]
 fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_however_it_answers() {
-    for way in ["respond", "a message"] {
+    for way in ["respond", "a message", "a tool"] {
         let bed = project(&TAKE_UP);
         row_of_bob(&bed);
         bed.ok("request shutdown bob --as lead --id r1");
         bed.ok("send --to bob --as lead --type task --task t1 -m work");
-        if way == "respond" {
-            bed.ok("request answer r1 --approve --as bob");
-        } else {
-            let send = "send --to lead --as bob --type shutdown_response --correlation r1 -";
-            let sent = bed.run_with(send, b"approve: true\n");
-            assert_eq!(sent.code, 0, "{sent:?}");
+        match way {
+            "respond" => drop(bed.ok("request answer r1 --approve --as bob")),
+            "a tool" => {
+                let agree = json!({ "request_id": "r1", "approve": true });
+                let (is_refused, said) = Mcp::of(&bed, "bob").ask("shutdown_response", &agree);
+                assert!(!is_refused, "{said}");
+            }
+            _ => {
+                let send = "send --to lead --as bob --type shutdown_response --correlation r1 -";
+                let sent = bed.run_with(send, b"approve: true\n");
+                assert_eq!(sent.code, 0, "{sent:?}");
+            }
         }
         assert_eq!(bed.object("request list r1")["state"], "approved", "{way}");
         while receive_answer(&bed) {}
