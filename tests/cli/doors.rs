@@ -126,6 +126,12 @@ fn no_door_settles_a_question_without_its_answer() {
         bed.ok(&format!("request answer {id} --approve --as w1"));
         assert_eq!(bed.object(&format!("settle {id} --as w1"))["state"], "settled");
     }
+    // One that another program has sent, under its own id.
+    let send = "send --to w1 --as lead --type shutdown_request --id own-1";
+    assert_eq!(bed.run_with(send, b"requestId: ab12\nreason: done\n").code, 0);
+    bed.ok("recv --as w1");
+    assert!(bed.fails(1, "settle own-1 --as w1").contains("ab12"));
+    bed.ok("mailbox release own-1 --as w1");
     api.end();
 }
 

@@ -93,38 +93,3 @@ fn each_way_to_end_a_task_is_recorded_once() {
     check("summary", 0, 1);
     bed.ok("log replay --strict");
 }
-
-#[test]
-fn a_request_without_an_answer_is_not_settled() {
-    let bed = Bed::new();
-    bed.ok("request shutdown w1 --as conductor");
-    let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
-    let said = bed.fails(1, &format!("settle {id} --as w1"));
-    assert!(
-        said.contains("has no answer yet") && said.contains("ensemble request answer"),
-        "{said}"
-    );
-    assert_eq!(bed.json("request list")[0]["state"], "pending");
-    let request = id.trim_end_matches(".request");
-    bed.ok(&format!("request answer {request} --reject --reason busy --as w1"));
-    bed.ok(&format!("settle {id} --as w1"));
-    // One that another program has sent, under its own id.
-    let args = [
-        "send",
-        "--to",
-        "w1",
-        "--as",
-        "lead",
-        "--type",
-        "shutdown_request",
-        "--id",
-        "own-1",
-        "-m",
-        "requestId: ab12\nreason: done\n",
-    ];
-    assert!(bed.command(&args).status().unwrap().success());
-    bed.ok("recv --as w1");
-    assert!(bed.fails(1, "settle own-1 --as w1").contains("ab12"));
-    bed.ok("mailbox release own-1 --as w1");
-    bed.ok("log replay --strict");
-}
