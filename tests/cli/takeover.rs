@@ -72,24 +72,6 @@ fn a_configured_drop_box_is_watched_and_every_command_has_the_same_table() {
     drop(watcher);
 }
 
-#[test]
-fn a_route_from_a_place_that_is_not_watched_stops_every_command_with_its_line() {
-    let bed = Bed::new();
-    let routes =
-        "routes:\n  - match: reviews/*.yaml\n    to: [dispatch]\n    type: report.review\n";
-    bed.write_file("ensemble.yaml", routes);
-    for line in ["admin watch", "status", "send --to w1 x", "admin fsck", "team"] {
-        let told = bed.run(line);
-        assert_eq!(told.code, 2, "{line}: {told:?}");
-        for part in [
-            "ensemble.yaml: line 2, routes[0].match: `reviews/` is not watched",
-            "add `{name: reviews}` to `drop_boxes`",
-        ] {
-            assert!(told.stderr.contains(part), "{line}: {told:?}");
-        }
-    }
-}
-
 /// All files below a directory, with their contents.
 fn files(at: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
