@@ -293,12 +293,10 @@ fn doctor_looks_at_everything_and_leaves_nothing() {
 }
 
 #[test]
-fn doctor_names_missing_programs() {
+fn doctor_names_missing_programs_and_a_missing_queue() {
     let bed = Bed::empty();
-    let without = |bed: &Bed| {
-        crate::bed::ran(bed.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap())
-    };
-    let ran = without(&bed);
+    let mut doctor = bed.command(&["doctor"]);
+    let ran = crate::bed::ran(doctor.env("PATH", "/nowhere").output().unwrap());
     assert_eq!(ran.code, 5);
     assert!(ran.stdout.contains("fail  tmux         is not installed"), "{ran:?}");
     assert!(ran.stdout.contains("-> install it"), "{ran:?}");

@@ -91,13 +91,6 @@ fn consumers_that_wait_for_less_than_a_lease_observe_it_together() {
 }
 
 #[test]
-fn a_consumer_gives_up_after_its_time() {
-    let bed = Bed::new();
-    let said = bed.fails(3, "recv --as w1 --wait 50ms");
-    assert!(said.contains("nothing waits in mailbox `w1`"), "{said}");
-}
-
-#[test]
 fn a_waiting_consumer_ends_by_its_signal_and_takes_nothing_along() {
     let bed = Bed::new();
     for number in [Signal::TERM, Signal::INT] {
@@ -226,6 +219,7 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
     screen.shows("left 0");
     let ran = bed.run("recv --as dispatch --wait 2s");
     assert!(ran.code == 3 && !ran.stderr.contains("waiting for"), "{ran:?}");
+    assert!(ran.stderr.contains("nothing waits in mailbox `dispatch`"), "{ran:?}");
 }
 
 /// Each verb with `--wait`, in a case in which it waits.
