@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::bed::Bed;
 
 #[test]
-fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
+fn hooks_are_installed_where_each_program_reads_them_and_taken_out_again() {
     let bed = Bed::new();
     for (provider, place, file) in [
         ("claude", "--project", bed.project().join(".claude/settings.local.json")),
@@ -25,20 +25,6 @@ fn hooks_are_installed_beside_others_and_taken_out_byte_for_byte() {
         assert!(bed.ok(&install).contains("already"));
         bed.ok(&uninstall);
         assert!(!file.exists(), "{}", file.display());
-        // Beside hooks of others, and a person's own spacing.
-        let theirs =
-            format!("{{\n\t\"hooks\": {{ \"{stop}\": [ {{\"hooks\": []}} ] }} , \"x\":1}}");
-        std::fs::write(&file, &theirs).unwrap();
-        bed.ok(&install);
-        let merged: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        assert_eq!(merged["hooks"][stop].as_array().unwrap().len(), 2, "{merged}");
-        assert_eq!(merged["hooks"][stop][1], json!({ "hooks": [] }));
-        // Changed since: only our own texts are taken out.
-        let now = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, now.replace("\"x\":1", "\"x\":2")).unwrap();
-        bed.ok(&uninstall);
-        let left = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(left, theirs.replace("\"x\":1", "\"x\":2"));
         bed.fails(3, &uninstall);
     }
     let printed = bed.ok("admin hooks install --provider codex --print");
