@@ -196,47 +196,6 @@ fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     assert!(done.stdout.contains("\"status\":\"success\""), "{done:?}");
 }
 
-#[test]
-fn twenty_dispatchers_announce_each_batch_once_though_most_are_killed() {
-    let bed = bed();
-    for task in ["t-1", "t-2"] {
-        assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
-    }
-    let watcher = bed.start("watch", Stdio::null());
-    for batch in ["one", "two", "three"] {
-        let line = format!("task summary --task t-1 --task t-2 --batch {batch} --wait 10m --json");
-        for round in 0..5_u32 {
-            let several: Vec<_> = (0..4).map(|_| bed.start(&line, Stdio::null())).collect();
-            for (index, mut dispatcher) in several.into_iter().enumerate() {
-                // One of the last round is left alone; the others die at some point of their way.
-                if round == 4 && index == 0 {
-                    let told = ran(dispatcher.wait_with_output().unwrap());
-                    assert!(told.code == 0, "{told:?}");
-                    continue;
-                }
-                let pace = Instant::now()
-                    + Duration::from_micros(u64::from(round * 1_700) + index as u64 * 900);
-                while Instant::now() < pace && matches!(dispatcher.try_wait(), Ok(None)) {
-                    std::hint::spin_loop();
-                }
-                let _ = dispatcher.kill();
-                let _ = dispatcher.wait();
-            }
-        }
-    }
-    let summaries = || {
-        let conductor = bed.json("log --type file.routed");
-        conductor.iter().filter(|r| r["data"]["type"] == "report.summary").count()
-    };
-    let deadline = Instant::now() + crate::tmux_support::PATIENCE;
-    while summaries() < 3 && Instant::now() < deadline {
-        bed.ok("status");
-    }
-    assert_eq!(summaries(), 3, "once each");
-    stop(watcher);
-    assert!(bed.json("log --type batch.told").len() <= 3);
-}
-
 const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ncreated_at: monday\ntasks:\n  \
     - {id: t-1, instruction: count the lines}\n  - {id: t-2, instruction: sum them}\n";
 
@@ -281,9 +240,4 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     assert!(bed.fails(1, "agent instruct plan.yaml").contains("change `created_at`"));
     bed.write_file("plan.yaml", "type: start_workers\ntasks: []\n");
     assert!(bed.fails(2, "agent instruct plan.yaml").contains("list the tasks"));
-}
-
-fn stop(mut process: std::process::Child) {
-    let _ = process.kill();
-    let _ = process.wait();
 }
