@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Team, kill, of};
-use crate::bed::{Bed, Ran, program, ran};
+use crate::bed::{Bed, Ran, is_running, program, ran};
 use crate::tmux_support::eventually;
 
 /// Draws what Claude Code shows, answers pings, takes its mail when it is notified, and goes when
@@ -170,16 +170,8 @@ fn agents_take_part_however_they_are_started() {
             "{down:?}"
         );
         let mark = team.here("bin/claude").display().to_string();
-        eventually("no agent is left", || running(&mark).is_empty());
+        eventually("no agent is left", || !is_running(&mark));
     }
-}
-
-/// The processes whose command line names a file.
-fn running(file: &str) -> Vec<String> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-    lines.filter(|line| line.contains(file)).collect()
 }
 
 /// The pane of an agent that was killed just before may end only while `up` looks.
