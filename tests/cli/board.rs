@@ -163,16 +163,3 @@ fn the_circuit_breaker_stops_the_team_until_a_person_resumes() {
     assert_eq!(bed.ok("board analyze"), "no pattern in 0 anomalies\n");
     assert!(bed.fails(1, "board analyze --resume").contains("is not triggered"));
 }
-
-#[test]
-fn scripts_take_part_under_the_lock() {
-    let bed = bed();
-    let path = bed.project().join(".ensemble/state.yaml");
-    let script =
-        format!("flock {0}.lock sed -i 's/^version: 1/version: 1  # by hand/' {0}", path.display());
-    assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
-    bed.ok("task add c -d x --draft");
-    assert!(text(&bed).contains("version: 1  # by hand\nrevision: 3\n"));
-    let kinds: Vec<_> = bed.json("log --type board.*").iter().map(|r| r["type"].clone()).collect();
-    assert_eq!(kinds, ["board.written", "board.written", "board.edited", "board.written"]);
-}
