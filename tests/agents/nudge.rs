@@ -30,18 +30,6 @@ fn a_nudge_reaches_a_script_byte_for_byte() {
 }
 
 #[test]
-fn a_nudge_at_a_bash_prompt_runs_nothing() {
-    let tmux = TestServer::bash();
-    let mut pane = tmux.pane("%0", "shell");
-    let before = tmux.screen("%0").len();
-    assert_eq!(pane.nudge(&text_for("shell")).expect("an outcome"), NudgeOutcome::Sent);
-    eventually("a fresh prompt", || tmux.screen("%0").len() == before + 1);
-    tmux.wait_for_line(PROMPT);
-    let shown = format!("{PROMPT} {}", text_for("shell"));
-    assert_eq!(tmux.screen("%0")[0], shown);
-}
-
-#[test]
 fn many_threads_never_mix_their_nudges() {
     const THREADS: usize = 8;
     const NUDGES: usize = 25;
@@ -105,15 +93,6 @@ fn typed(outcome: TextOutcome) -> ensemble_tmux::tmux::TypedNudge {
         TextOutcome::Typed(typed) => typed,
         other => panic!("not typed: {other:?}"),
     }
-}
-
-#[test]
-fn enter_follows_after_the_delay() {
-    let tmux = TestServer::reader();
-    let mut pane = delayed(&tmux, 50);
-    let text = text_for("generic");
-    assert_eq!(pane.nudge(&text).expect("an outcome"), NudgeOutcome::Sent);
-    eventually("read", || tmux.received() == [text.as_str()]);
 }
 
 #[test]
