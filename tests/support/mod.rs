@@ -61,32 +61,14 @@ pub fn pause() {
     std::thread::sleep(LOOK_INTERVAL);
 }
 
-/// All random choices of a test come from one seed, which it prints.
-#[derive(Clone, Debug)]
-pub struct Random(SimRng);
-
-impl Random {
-    /// The seed of `TORTURE_SEED`, or a fresh one; printed, so that a run can be repeated.
-    pub fn printed(test: &str) -> Self {
-        let fresh = u64::from(std::process::id()) << 20
-            ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |t| u64::from(t.subsec_micros()));
-        let seed = setting("TORTURE_SEED", fresh);
-        println!("{test}: TORTURE_SEED={seed}");
-        Self::from_seed(seed)
-    }
-    pub const fn from_seed(seed: u64) -> Self {
-        Self(SimRng::new(seed))
-    }
-    pub const fn next(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-    /// From 0 up to, not including, `end`.
-    pub const fn below(&mut self, end: u64) -> u64 {
-        self.0.below(end)
-    }
-    pub const fn percent(&mut self, chance: u64) -> bool {
-        self.0.percent(chance)
-    }
+/// All random choices of a test come from one seed: that of `TORTURE_SEED`, or a fresh one; printed,
+/// so that a run can be repeated.
+pub fn printed_random(test: &str) -> SimRng {
+    let fresh = u64::from(std::process::id()) << 20
+        ^ std::time::UNIX_EPOCH.elapsed().map_or(0, |t| u64::from(t.subsec_micros()));
+    let seed = setting("TORTURE_SEED", fresh);
+    println!("{test}: TORTURE_SEED={seed}");
+    SimRng::new(seed)
 }
 
 /// A process that is killed, if it still runs, when this is dropped.

@@ -176,7 +176,7 @@ fn a_watcher_that_is_killed_in_the_middle_of_routing_routes_once() {
     let bed = Bed::new();
     stage(&bed, files);
     land(&bed, 0..files / 2);
-    let mut random = support::Random::printed("watcher kills");
+    let mut random = support::printed_random("watcher kills");
     let start = Instant::now();
     let mut watcher = Watcher::launch(&bed.queue());
     let mut landed = files / 2;

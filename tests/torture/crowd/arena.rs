@@ -9,6 +9,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
 use ensemble_core::requests::Requests;
+use ensemble_core::sim::SimRng;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_project::Project;
 use ensemble_project::panes::{self, PaneEntry};
@@ -21,7 +22,7 @@ use super::checker::Disk;
 use super::journal::{self, Operation};
 use super::players::{AWAY, PLAN, moves, open_board, open_steps, recorder};
 use crate::support::{
-    Bed, PATIENCE, Process, Random, eventually_true, files, messages, name, options,
+    Bed, PATIENCE, Process, eventually_true, files, messages, name, options, printed_random,
 };
 use crate::tmux_support::TestServer;
 use crate::wall_clock::WallClock;
@@ -40,7 +41,7 @@ const DAY_SECONDS: i64 = 86_400;
 
 pub struct Arena {
     bed: Bed,
-    random: Random,
+    random: SimRng,
     players: BTreeMap<String, Process>,
     watcher: Option<Watcher>,
     tmux: TestServer,
@@ -71,7 +72,7 @@ impl Arena {
         plan.attempts_max = 99;
         open_steps(home).add(&plan).expect("a plan");
         let arena = Self {
-            random: Random::printed("torture"),
+            random: printed_random("torture"),
             players: BTreeMap::new(),
             watcher: None,
             tmux: TestServer::reader(),
@@ -120,7 +121,7 @@ impl Arena {
 
     fn play(&mut self, player: &str) {
         let role = format!("crowd::{}", player.split('-').next().expect("a role"));
-        let (home, seed) = (self.home(), self.random.next().to_string());
+        let (home, seed) = (self.home(), self.random.next_u64().to_string());
         let utf8 = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
         let mut variables =
             vec![("HOME_DIRECTORY", utf8(&home)), ("ME", player.to_owned()), ("SEED", seed)];

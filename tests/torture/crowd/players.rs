@@ -14,6 +14,7 @@ use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::proto::request::DecisionRefusal;
 use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::sim::SimRng;
 use ensemble_core::spool::Spool;
 use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::steps::{
@@ -21,7 +22,7 @@ use ensemble_team::steps::{
 };
 
 use super::journal::{self, Journal};
-use crate::support::{Random, durability, given, name, options, pause, setting};
+use crate::support::{durability, given, name, options, pause, setting};
 
 /// How long a lock holder may pause before others give up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +48,7 @@ pub struct Player {
     begun: Vec<(String, String)>,
     /// And of which they know the end.
     known: Vec<(String, String)>,
-    random: Random,
+    random: SimRng,
 }
 
 pub fn recorder(home: &Path) -> Arc<dyn Recorder> {
@@ -147,7 +148,7 @@ impl Player {
             stop: home.join("stop"),
             home,
             journal: Journal::open(&journals, &me),
-            random: Random::from_seed(given("SEED").parse().expect("a seed")),
+            random: SimRng::new(given("SEED").parse().expect("a seed")),
             me: name(&me),
             begun,
             known,

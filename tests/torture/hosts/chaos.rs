@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ensemble_core::sim::SimRng;
+
 use crate::hosts::crew::Crew;
 use crate::hosts::dispatch::Program;
 use crate::hosts::host::Host;
 use crate::hosts::net::Net;
-use crate::support::Random;
 
 /// Between two disturbances at most, in milliseconds.
 const PAUSE_MAX_MS: u64 = 1_500;
@@ -50,7 +51,7 @@ const KINDS: [Kind; 9] = [
 const SERVERS_MIN: u64 = 3;
 
 pub struct Chaos {
-    random: Random,
+    random: SimRng,
     next: Instant,
     counts: BTreeMap<Kind, u64>,
     /// The server that is down, and until when.
@@ -69,7 +70,7 @@ pub struct Chaos {
 impl Chaos {
     pub fn new(seed: u64) -> Self {
         Self {
-            random: Random::from_seed(seed),
+            random: SimRng::new(seed),
             next: Instant::now(),
             counts: BTreeMap::new(),
             down: None,
@@ -143,9 +144,9 @@ impl Chaos {
                 hosts[host].replace_watcher();
                 true
             }
-            Kind::Verb => hosts[host].kill_verb(self.random.next()),
+            Kind::Verb => hosts[host].kill_verb(self.random.next_u64()),
             Kind::Supervisor => {
-                crew.kill(self.random.next(), self.random.percent(50));
+                crew.kill(self.random.next_u64(), self.random.percent(50));
                 true
             }
             Kind::Agent => crew.kill_agent(),

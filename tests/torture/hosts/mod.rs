@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 use crate::nats_support::Cluster;
 use crate::postgres_support::Cluster as Database;
-use crate::support::{Random, setting};
+use crate::support::{printed_random, setting};
 use chaos::Chaos;
 use crew::Crew;
 use dispatch::Program;
@@ -55,14 +55,14 @@ const QUIET_PATIENCE: Duration = Duration::from_secs(300);
 fn two_hosts_lose_nothing_and_do_nothing_twice() {
     let seconds = Duration::from_secs(setting("HOSTS_SECONDS", 10));
     let tasks = setting("HOSTS_TASKS", 6);
-    let mut random = Random::printed("hosts");
+    let mut random = printed_random("hosts");
     let Some(cluster) = Cluster::start() else { return };
     let net = Net::over(cluster, Database::start());
     let hosts = [Host::new("a", &net, 0), Host::new("b", &net, 1)];
     let stage = Stage::new(&hosts, setting("HOSTS_MESSAGES", 40));
     let mut crew = Crew::new(&hosts, tasks);
     let mut program = Program::start(&hosts);
-    let mut chaos = Chaos::new(random.next());
+    let mut chaos = Chaos::new(random.next_u64());
     let start = Instant::now();
     let facts = std::thread::scope(|scope| {
         let _given_up = stage.gives_up_with_this_thread();

@@ -13,9 +13,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use ensemble_core::sim::SimRng;
+
 use super::disk::{Act, Disk, Entry, Fate, Inode};
 use super::tape::Log;
-use crate::support::Random;
 
 const FATES: [Fate; 4] = [Fate::Kept, Fate::Lost, Fate::Half, Fate::Zeroes];
 
@@ -95,7 +96,7 @@ impl<'a> Cut<'a> {
 
     /// The states to check: all if there are at most `budget`, otherwise the extremes and as many more, drawn at
     /// random, as the budget allows.
-    pub fn states(&self, budget: u64, random: &mut Random) -> Vec<Disk> {
+    pub fn states(&self, budget: u64, random: &mut SimRng) -> Vec<Disk> {
         let mut choices: BTreeSet<Vec<usize>> = BTreeSet::new();
         if let Some(count) = self.count().filter(|count| *count <= budget) {
             choices.extend((0..count).map(|number| self.numbered(number)));
@@ -124,7 +125,7 @@ impl<'a> Cut<'a> {
     }
 
     /// One choice, with its own chance that steps are lost.
-    fn drawn(&self, random: &mut Random) -> Vec<usize> {
+    fn drawn(&self, random: &mut SimRng) -> Vec<usize> {
         let chance = [10, 50, 90][random.below(3) as usize];
         (0..self.open.len())
             .map(|at| match random.percent(chance) {

@@ -6,10 +6,12 @@
 
 use std::path::Path;
 
+use ensemble_core::sim::SimRng;
+
 use super::story::{Findings, Kind, Story, find};
 use super::trace::MARK;
 use crate::support::traced::{calls, has_strace, points, start_traced};
-use crate::support::{Bed, Random, setting};
+use crate::support::{Bed, setting};
 
 /// Stories that no other test kills in this way: see `requests_killed`, `steps`.
 const STORIES: [&str; 13] = [
@@ -64,7 +66,7 @@ fn marks(home: &Path) -> Vec<String> {
 }
 
 /// As many as the budget allows, drawn at random.
-fn drawn<T>(story: &str, mut all: Vec<T>, random: &mut Random) -> Vec<T> {
+fn drawn<T>(story: &str, mut all: Vec<T>, random: &mut SimRng) -> Vec<T> {
     let budget = if WHOLLY.contains(&story) { 0 } else { setting("POWER_CUT_KILLS", 5) };
     let budget = usize::try_from(budget).expect("a number");
     let mut drawn = Vec::new();
@@ -103,7 +105,7 @@ fn a_kill_at_any_system_call_loses_nothing_that_was_acknowledged() {
     if !has_strace() {
         return;
     }
-    let mut random = Random::from_seed(setting("TORTURE_SEED", 1));
+    let mut random = SimRng::new(setting("TORTURE_SEED", 1));
     for name in stories() {
         let role = format!("power_cut::{name}@killed");
         let (_home, bed) = prepared(find(name));
@@ -125,7 +127,7 @@ fn an_error_at_any_system_call_loses_nothing_that_was_acknowledged() {
     if !has_strace() {
         return;
     }
-    let mut random = Random::from_seed(setting("TORTURE_SEED", 1));
+    let mut random = SimRng::new(setting("TORTURE_SEED", 1));
     for name in stories() {
         let role = format!("power_cut::{name}@killed");
         let (_home, bed) = prepared(find(name));

@@ -11,9 +11,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use ensemble_core::sim::SimRng;
+
 use super::real::{self, Disk, ran};
 use crate::support::history::History;
-use crate::support::{PATIENCE, Process, Random, eventually_true, setting};
+use crate::support::{PATIENCE, Process, eventually_true, setting};
 
 const RECORDER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/torture/power_cut/recorder.py");
@@ -85,7 +87,7 @@ fn record(home: &Path, kind: &str, notes_min: usize) -> Option<(PathBuf, Vec<Ste
 }
 
 /// Writes what is left of the steps before `cut`: those before the last flush, and of the others what chance says.
-fn replay(image: &Path, steps: &[Step], random: &mut Random) -> usize {
+fn replay(image: &Path, steps: &[Step], random: &mut SimRng) -> usize {
     let file = File::options().write(true).open(image).expect("an image");
     let safe = steps.iter().rposition(|step| step.write.is_none()).unwrap_or(0);
     let chance = [0, 30, 60, 100][random.below(4) as usize];
@@ -110,7 +112,7 @@ fn a_disk_that_lost_any_write_since_its_last_flush_has_all_that_was_acknowledged
         let home = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
         let notes_min = 40 + states as usize / 10;
         let Some((base, steps)) = record(home.path(), kind, notes_min) else { continue };
-        let mut random = Random::from_seed(setting("TORTURE_SEED", 1));
+        let mut random = SimRng::new(setting("TORTURE_SEED", 1));
         let disk = Disk { image: home.path().join("cut"), at: home.path().join("cut-mount") };
         fs::create_dir(&disk.at).expect("a directory");
         let (mut acknowledged, mut lost) = (0, 0);

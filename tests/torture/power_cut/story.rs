@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::Result;
 use ensemble_core::durable::Durability;
+use ensemble_core::sim::SimRng;
 
 use super::cuts::{Cut, needs};
 use super::disk::{Act, Disk};
 use super::tape::{self, Log};
 use super::{documents, mail, moves, trace};
 use crate::support::traced::{between_marks, start_traced};
-use crate::support::{Bed, Random, given, in_memory, setting};
+use crate::support::{Bed, given, in_memory, setting};
 
 /// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,7 +196,7 @@ impl fmt::Display for Report {
 
 /// Cuts the power after every step and judges what may be left.
 pub fn judge(story: &Story, log: &Log) -> Report {
-    let mut random = Random::from_seed(setting("TORTURE_SEED", 1));
+    let mut random = SimRng::new(setting("TORTURE_SEED", 1));
     let (drawn, judged) = (setting("POWER_CUT_DRAWN", 10), setting("POWER_CUT_STATES", 25));
     let needs = needs(log);
     let (mut seen, mut states) = (HashSet::new(), Vec::new());

@@ -11,13 +11,14 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_core::sim::SimRng;
 use rustix::process::Signal;
 
 use super::client;
 use super::processes::{is_alive, is_of, of_group, of_session, signal_all};
 use super::stage::{LEASE_SECONDS, Stage, now};
 use crate::children::signal;
-use crate::support::{Random, role_command};
+use crate::support::role_command;
 
 /// How long a process stays dead at most, in milliseconds.
 const DEAD_MAX_MS: u64 = 5_000;
@@ -76,7 +77,7 @@ pub struct Cast {
     members: Vec<Member>,
     /// Verbs that start panes and have not ended yet.
     verbs: Vec<(&'static str, Child)>,
-    random: Random,
+    random: SimRng,
     looked: Instant,
     starts: BTreeMap<&'static str, u64>,
     /// Children that ended without having been killed: name and exit code.
@@ -91,7 +92,7 @@ impl Cast {
         Self {
             members: MEMBERS.map(member).into(),
             verbs: Vec::new(),
-            random: Random::from_seed(seed),
+            random: SimRng::new(seed),
             looked: Instant::now(),
             starts: BTreeMap::new(),
             ended: Vec::new(),

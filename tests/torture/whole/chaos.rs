@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
 
+use ensemble_core::sim::SimRng;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::process::Signal;
 
@@ -11,7 +12,7 @@ use super::cast::{BUSY, Cast, Kind, LEAVERS};
 use super::processes::{is_of, signal_all};
 use super::stage::{LEASE_SECONDS, Stage, now};
 use crate::children::signal;
-use crate::support::{PATIENCE, Random, eventually_true};
+use crate::support::{PATIENCE, eventually_true};
 
 /// Between two disturbances at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
@@ -50,7 +51,7 @@ const ACTS: [Act; 12] = [
 ];
 
 pub struct Chaos {
-    random: Random,
+    random: SimRng,
     next: Instant,
     done: BTreeMap<Act, u64>,
     tries: usize,
@@ -64,15 +65,7 @@ impl Chaos {
     pub fn new(seed: u64) -> Self {
         let next = Instant::now();
         let (done, stopped) = (BTreeMap::new(), Vec::new());
-        Self {
-            random: Random::from_seed(seed),
-            next,
-            done,
-            tries: 0,
-            stopped,
-            full: None,
-            paused: None,
-        }
+        Self { random: SimRng::new(seed), next, done, tries: 0, stopped, full: None, paused: None }
     }
 
     /// Whether each disturbance that is possible here has happened.
@@ -236,7 +229,7 @@ fn words(pids: &[u32]) -> String {
 }
 
 /// An agent under a supervisor, by its own word.
-fn kill_an_agent(stage: &Stage, random: &mut Random) -> bool {
+fn kill_an_agent(stage: &Stage, random: &mut SimRng) -> bool {
     let (lines, _) = super::journal::read(&stage.journals());
     let begun = lines.iter().filter(|line| line.agent == "supervised" && line.verb == "begin");
     let living: Vec<u32> =

@@ -34,7 +34,7 @@ mod work;
 use crate::support;
 use std::time::{Duration, Instant};
 
-use crate::support::{Random, setting};
+use crate::support::{printed_random, setting};
 use cast::Cast;
 use chaos::Chaos;
 use stage::Stage;
@@ -54,11 +54,11 @@ fn a_child_process_plays_its_role() {
 #[ignore = "long"]
 fn all_work_ends_or_is_told_of_whatever_happens() {
     let seconds = Duration::from_secs(setting("WHOLE_SECONDS", 15));
-    let mut random = Random::printed("whole");
+    let mut random = printed_random("whole");
     let stage = Stage::new();
-    let mut cast = Cast::new(&stage, random.next());
-    let mut chaos = Chaos::new(random.next());
-    let mut works = Works::new(random.next());
+    let mut cast = Cast::new(&stage, random.next_u64());
+    let mut chaos = Chaos::new(random.next_u64());
+    let mut works = Works::new(random.next_u64());
     let start = Instant::now();
     cast.begin(&stage);
     while start.elapsed() < seconds || !chaos.has_done_all() {

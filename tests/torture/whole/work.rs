@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use ensemble_core::sim::SimRng;
 use ensemble_team::board::{Board, BoardOptions, State, TaskStatus};
 use ensemble_team::steps::{StepOptions, StepStore};
 
 use super::stage::Stage;
-use crate::support::Random;
 
 /// Between two pieces of work at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
@@ -55,7 +55,7 @@ impl Work {
 pub struct Works {
     pub all: Vec<Work>,
     open: Vec<Work>,
-    random: Random,
+    random: SimRng,
     numbers: BTreeMap<Kind, u64>,
     next: Instant,
     looked: Instant,
@@ -67,7 +67,7 @@ impl Works {
         Self {
             all: Vec::new(),
             open: Vec::new(),
-            random: Random::from_seed(seed),
+            random: SimRng::new(seed),
             numbers: BTreeMap::new(),
             next: Instant::now(),
             looked: Instant::now(),
