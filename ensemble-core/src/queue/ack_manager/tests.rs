@@ -116,47 +116,17 @@ fn a_task_follows_deliveries_up_and_a_dropped_future_loses_none() {
         let id = acks.assign("worker-1", "count").phase_timeout(PATIENCE).start().unwrap();
         let first = tokio::time::timeout(PHASE, acks.next_ended_async(PATIENCE)).await;
         assert!(first.is_err(), "the worker has not received it");
-        let mut incoming = worker.incoming().unwrap();
-        let receiving = async { incoming.recv().await.unwrap().settle_async().await.unwrap() };
-        let ended = async {
-            loop {
-                // Each future is dropped in the middle of a step.
-                let step =
-                    tokio::time::timeout(Duration::from_millis(1), acks.next_ended_async(PATIENCE));
-                if let Ok(ended) = step.await {
-                    return ended.unwrap().unwrap();
-                }
+        let receiving =
+            std::thread::spawn(move || worker.recv().unwrap().unwrap().settle().unwrap());
+        let ended = loop {
+            // Each future is dropped in the middle of a step.
+            let step =
+                tokio::time::timeout(Duration::from_millis(1), acks.next_ended_async(PATIENCE));
+            if let Ok(ended) = step.await {
+                break ended.unwrap().unwrap();
             }
         };
-        let ((), ended) = futures_join(receiving, ended).await;
+        receiving.join().unwrap();
         assert!(matches!(ended, (ended, Ended::Acked { .. }) if ended == id), "{ended:?}");
     });
-}
-
-/// Both futures, in turn.
-#[cfg(feature = "tokio")]
-async fn futures_join<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    let (mut a, mut b) = (Box::pin(a), Box::pin(b));
-    let (mut of_a, mut of_b) = (None, None);
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        if of_a.is_none()
-            && let Poll::Ready(out) = a.as_mut().poll(context)
-        {
-            of_a = Some(out);
-        }
-        if of_b.is_none()
-            && let Poll::Ready(out) = b.as_mut().poll(context)
-        {
-            of_b = Some(out);
-        }
-        match (of_a.take(), of_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (of_a, of_b) = (a, b);
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
