@@ -1,6 +1,7 @@
 //! A project for each test, and the command in an environment with nothing but the project.
 
 use std::io::{ErrorKind, Read, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -225,6 +226,14 @@ impl Bed {
 
 pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ensemble"))
+}
+
+/// Writes a program that can be run, and the directory of it.
+pub(crate) fn write_program(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+    let path = path.as_ref();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
 pub(crate) fn ran(output: Output) -> Ran {

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, is_running, objects, running, words};
+use crate::bed::{Bed, is_running, objects, running, words, write_program};
 use crate::tmux_support::eventually;
 
 /// As a server it notes each call, and says to all what is written into `say`. Of the threads before it, it has those of a file `loaded`. A thread lists what is said to it, but not
@@ -114,9 +113,7 @@ impl Served {
         bed.write_file("ensemble.yaml", "durability: process\n");
         bed.ok("init");
         let home = bed.project().parent().unwrap().to_owned();
-        fs::create_dir(home.join("bin")).unwrap();
-        fs::write(home.join("bin/codex"), CODEX).unwrap();
-        fs::set_permissions(home.join("bin/codex"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(home.join("bin/codex"), CODEX);
         prepare(&home);
         Self::start_in(bed)
     }

@@ -7,15 +7,14 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, git, objects, program, ran};
+use crate::bed::{Bed, Ran, git, objects, program, ran, write_program};
 
 /// A directory with programs of these names, which say a version.
 fn programs(bed: &Bed, names: &[&str]) -> String {
     let bin = bed.project().parent().unwrap().join("bin");
     fs::create_dir_all(&bin).unwrap();
     for name in names {
-        fs::write(bin.join(name), "#!/bin/sh\necho 7.8.9\n").unwrap();
-        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(bin.join(name), "#!/bin/sh\necho 7.8.9\n");
     }
     format!("{}:/usr/bin:/bin", bin.display())
 }

@@ -1,11 +1,10 @@
 //! Worktrees of a team on servers whose hosts share branches through a git remote.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, git, ran, words};
+use crate::bed::{Bed, git, ran, words, write_program};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -98,9 +97,7 @@ fn repair(bed: &Bed) {
 /// Runs a command, which is killed once git has pushed to this branch.
 fn killed_after_push(team: &Team, bed: &Bed, line: &str, branch: &str) {
     let bin = team.home.path().join("bin");
-    std::fs::create_dir_all(&bin).unwrap();
-    std::fs::write(bin.join("git"), KILLER).unwrap();
-    std::fs::set_permissions(bin.join("git"), PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(bin.join("git"), KILLER);
     let mut command = bed.command(&words(line));
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display())).env("KILL_BRANCH", branch);
     let output = command.output().unwrap();

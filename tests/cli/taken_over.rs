@@ -1,9 +1,8 @@
 //! `up` and `down` of a project that was taken over: its agents run in panes of the user's own tmux server already.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
-use crate::bed::{Bed, Ran, ran, words};
+use crate::bed::{Bed, Ran, ran, words, write_program};
 use crate::takeover::upstream;
 use crate::tmux_support::{TestServer, eventually};
 
@@ -44,8 +43,7 @@ impl Desk {
         upstream(&bed, true);
         let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let claude = tmux.dir.path().join("claude");
-        fs::write(&claude, AGENT).unwrap();
-        fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&claude, AGENT);
         // What the user has typed into a shell; the shell stays when the agent ends.
         let pane = |agent: &str| {
             let lines = tmux.dir.path().join(agent);

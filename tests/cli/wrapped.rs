@@ -2,14 +2,13 @@
 //! composer of Claude Code and notes each line that it is sent.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bed::{Bed, program};
+use crate::bed::{Bed, program, write_program};
 use crate::tmux_support::{TestServer, eventually};
 
 /// Shows a composer, notes each line, and answers pings. A line `quit N` ends it with that exit code.
@@ -71,9 +70,7 @@ impl Wrapped {
         );
         let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let (bin, lines) = (tmux.dir.path().join("bin"), tmux.dir.path().join("lines"));
-        fs::create_dir(&bin).unwrap();
-        fs::write(bin.join("claude"), AGENT).unwrap();
-        fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(bin.join("claude"), AGENT);
         let script = format!(
             "cd {project}; unset TMUX TMUX_PANE; export HOME={home} PROGRAM={program} LINES={lines} SLOW={slow} PATH={bin}:$PATH; \
              sh -c 'echo $$ > {pid}; exec {program} claude {words}'; \
@@ -331,13 +328,11 @@ fn a_killed_wrapper_leaves_a_free_name_and_the_mail() {
 fn without_tmux_and_without_a_terminal_an_agent_takes_part_all_the_same() {
     let bed = Bed::empty();
     let bin = bed.project().join("bin");
-    fs::create_dir(&bin).unwrap();
     let script = format!(
         "#!/bin/sh\n{program} agent whoami; {program} recv; exit 3\n",
         program = program().display()
     );
-    fs::write(bin.join("claude"), script).unwrap();
-    fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(bin.join("claude"), script);
     std::os::unix::fs::symlink("/bin/sh", bin.join("sh")).unwrap();
     bed.ok("init");
     bed.ok("mailbox add claude");
@@ -362,8 +357,7 @@ fn agents_that_start_at_once_in_a_new_project_share_its_queue() {
     for _ in 0..3 {
         let bed = Bed::empty();
         let bin = tempfile::tempdir().unwrap();
-        fs::write(bin.path().join("claude"), "#!/bin/sh\nexit 7\n").unwrap();
-        fs::set_permissions(bin.path().join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(bin.path().join("claude"), "#!/bin/sh\nexit 7\n");
         let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
         let start = |number: usize| {
             let name = format!("a{number}");

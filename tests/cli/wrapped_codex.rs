@@ -3,13 +3,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, program, to_end, words};
+use crate::bed::{Bed, Ran, program, to_end, words, write_program};
 use crate::team::kill;
 use crate::tmux_support::eventually;
 
@@ -87,9 +86,7 @@ impl Home {
         bed.write_file("ensemble.yaml", text);
         bed.ok("init");
         let bin = bed.project().parent().unwrap().join("bin");
-        fs::create_dir(&bin).unwrap();
-        fs::write(bin.join("codex"), CODEX).unwrap();
-        fs::set_permissions(bin.join("codex"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(bin.join("codex"), CODEX);
         Self { bed, bin }
     }
 

@@ -1,13 +1,12 @@
 //! Agents that the team has started with our hooks.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
 use super::Team;
 use super::starts::{ok, team};
-use crate::bed::program;
+use crate::bed::{program, write_program};
 use crate::tmux_support::eventually;
 
 /// Notes its arguments, shows what Claude Code shows at rest, and runs what it reads.
@@ -27,9 +26,7 @@ done
 
 pub(super) fn hooked(agents: &[(&str, &str)], config: &str) -> Team {
     let team = team("/bin/sh", agents);
-    let claude = team.here("bin/claude");
-    fs::write(&claude, CLAUDE).unwrap();
-    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(team.here("bin/claude"), CLAUDE);
     team.bed.add_config(config);
     ok(&team, &["up"]);
     for (name, _) in agents {

@@ -1,13 +1,12 @@
 //! Up, up again, one that died, one that is added, one that existed before.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
-use crate::bed::{objects, polls, ran, words};
+use crate::bed::{objects, polls, ran, words, write_program};
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -242,8 +241,7 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     assert!(team.bed.ok(&format!("agent adopt {socket}")).contains("no pane has an agent"));
     // A shell of a person from which an agent was started, and an agent alone.
     let claude = team.here("claude");
-    fs::write(&claude, "#!/bin/sh\nwhile read l; do :; done\n").unwrap();
-    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&claude, "#!/bin/sh\nwhile read l; do :; done\n");
     let lines =
         [format!("sh -c '{0}; {0}'", claude.display()), format!("exec {}", claude.display())];
     let panes = lines.map(|line| {

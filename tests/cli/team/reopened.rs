@@ -1,12 +1,11 @@
 //! An agent's program that has ended is opened again by what asks the agent, and by `agent restart`: the agent is the same.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
 use super::{Team, kill};
-use crate::bed::objects;
+use crate::bed::{objects, write_program};
 use crate::tmux_support::eventually;
 
 /// Notes how it was started, draws the composer of Claude Code, answers pings, and does the work that a hint announces.
@@ -46,8 +45,7 @@ fn team() -> Team {
     let team = Team::with(&[], "  spare: {command: exec sleep 1000}\n");
     let (root, here) = (team.bed.project(), team.bed.project().join("here"));
     fs::create_dir(root.join("sub")).unwrap();
-    fs::write(here.join("claude"), CLAUDE).unwrap();
-    fs::set_permissions(here.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(here.join("claude"), CLAUDE);
     let config = format!(
         "durability: process\nteam: {{name: crew}}\nreadiness: {{wait: 8, retry: 0}}\nlint: {{mode: off}}\n\
          agents:\n  worker-1:\n    provider: claude\n    command: claude --model sonnet\n    directory: sub\n    env: \

@@ -4,12 +4,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Read as _};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Team, kill, of};
-use crate::bed::{Bed, Ran, is_running, program, ran};
+use crate::bed::{Bed, Ran, is_running, program, ran, write_program};
 use crate::tmux_support::eventually;
 
 /// Draws what Claude Code shows, answers pings, takes its mail when it is notified, and goes when
@@ -103,10 +103,7 @@ pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
         ("early/claude", EARLY),
         ("deadly/claude", DEADLY),
     ] {
-        let path = bin.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(bin.join(name), text);
     }
     let mut text = "durability: process\nteam: {name: crew, tmux_config: /dev/null}\nreadiness: {wait: 60}\nagents:\n".to_owned();
     for (name, command) in agents {
@@ -409,11 +406,7 @@ fn a_program_that_is_not_there_is_said_before_anything_starts() {
         (&["--command", "exec no-such-agent"], 5),
         (&["--command", "test -n x && sleep 1000"], 0),
     ] {
-        let hidden = team.here("hidden");
-        fs::create_dir_all(&hidden).unwrap();
-        fs::write(hidden.join("hidden"), "#!/bin/sh\nexec sleep 1000\n").unwrap();
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(hidden.join("hidden"), executable).unwrap();
+        write_program(team.here("hidden/hidden"), "#!/bin/sh\nexec sleep 1000\n");
         let name = format!("s{}", extra[1].len());
         let ran = run(&team, &[&["agent", "start", &name][..], extra].concat());
         assert_eq!(ran.code, code, "{extra:?}: {ran:?}");

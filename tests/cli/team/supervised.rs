@@ -2,7 +2,6 @@
 //! its terminal.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{Team, holds, kill};
-use crate::bed::{Bed, git, objects, program, to_end};
+use crate::bed::{Bed, git, objects, program, to_end, write_program};
 use crate::tmux_support::eventually;
 
 /// Far less than the deadline of a shutdown request, after which the agent is ended by force.
@@ -50,10 +49,8 @@ fn team_with(command: &str) -> Team {
     let team = Team::with(&["worker-1"], "");
     let here = team.bed.project().join("here");
     fs::write(here.join("agent.sh"), AGENT).unwrap();
-    let claude = here.join("claude");
-    fs::write(&claude, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$HERE/args\"\n{AGENT}"))
-        .unwrap();
-    fs::set_permissions(&claude, fs::Permissions::from_mode(0o755)).unwrap();
+    let noting = format!("#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$HERE/args\"\n{AGENT}");
+    write_program(here.join("claude"), noting);
     team.bed.add_config(&supervise(here.to_str().unwrap()));
     git(&team.bed.project(), "init --quiet -b main");
     git(&team.bed.project(), "config user.name test");
