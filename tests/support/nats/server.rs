@@ -76,6 +76,13 @@ pub fn cluster_program() -> Option<PathBuf> {
     Some(program)
 }
 
+/// Makes keys and certificates in that directory.
+#[track_caller]
+pub fn openssl(home: &Path, line: &str) {
+    let output = Command::new("openssl").current_dir(home).args(line.split(' ')).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 impl Server {
     /// Starts a separate server.
     pub fn start() -> Self {
