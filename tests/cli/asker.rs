@@ -1,9 +1,8 @@
 //! Under which name a command acts, and how mistakes in files of people end.
 
 use std::fs;
-use std::process::Command;
 
-use crate::bed::{Bed, to_end, words};
+use crate::bed::{Bed, git};
 
 #[test]
 fn a_person_without_a_name_is_the_operator_in_every_verb() {
@@ -66,28 +65,14 @@ fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
     assert!(said.contains("ensemble.yaml") && said.contains("durabilty"), "{said}");
 }
 
-/// git, as a person has it.
-fn git(bed: &Bed, line: &str) -> String {
-    let mut git = Command::new("git");
-    git.args(["-c", "user.name=A", "-c", "user.email=a@example.org"])
-        .args(words(line))
-        .env_clear()
-        .env("HOME", bed.project())
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .current_dir(bed.project());
-    let ran = to_end(&mut git);
-    assert_eq!(ran.code, 0, "git {line}: {ran:?}");
-    ran.stdout
-}
-
 #[test]
 fn mail_and_state_stay_out_of_git() {
     let bed = Bed::empty();
-    git(&bed, "init -q");
+    git(&bed.project(), "init -q");
     bed.ok("init");
     bed.ok("send --to conductor -m secret");
-    git(&bed, "add -A");
-    assert_eq!(git(&bed, "diff --cached --name-only"), "ensemble.yaml\n");
+    git(&bed.project(), "add -A");
+    assert_eq!(git(&bed.project(), "diff --cached --name-only"), "ensemble.yaml");
     assert_eq!(bed.ok("admin fsck"), "clean\n");
     // An older project gets it from the next `init`, but a file that the user wrote stays.
     let (queue, state) =
@@ -107,7 +92,7 @@ fn mail_and_state_stay_out_of_git() {
 #[test]
 fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
     let bed = Bed::new();
-    git(&bed, "init -q");
+    git(&bed.project(), "init -q");
     let config = "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n";
     bed.write_file("ensemble.yaml", config);
     let said = bed.fails(2, "up");
