@@ -155,10 +155,7 @@ fn listed(allowed: &[Name]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
+    use ensemble_core::proto::testing::name;
 
     fn agent(who: &str, role: &str) -> ActorStanding {
         ActorStanding::agent(name(who), name(role))

@@ -244,11 +244,8 @@ pub fn of_mailbox(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ensemble_core::proto::testing::name;
     use ensemble_core::spool::{Spool, SpoolOptions};
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
 
     #[test]
     fn messages_tasks_and_reviews_are_held_together_and_each_task_is_named_once() {

@@ -150,15 +150,12 @@ pub fn returned<B: Broker + ?Sized>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::testing::name;
     use crate::spool::{Settings, Spool, SpoolOptions};
 
     struct Bed {
         _home: tempfile::TempDir,
         spool: Spool,
-    }
-
-    fn name(name: &str) -> Name {
-        Name::new(name).unwrap()
     }
 
     fn bed() -> Bed {

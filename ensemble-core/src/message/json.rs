@@ -33,12 +33,9 @@ pub(super) struct JsonEnvelope {
 #[cfg(test)]
 mod tests {
     use crate::message::{
-        Attachment, DeliveryClass, Digest, Envelope, MessageId, Name, SenderProof, Timestamp,
+        Attachment, DeliveryClass, Digest, Envelope, MessageId, SenderProof, Timestamp,
     };
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
+    use crate::proto::testing::name;
 
     fn full() -> Envelope {
         let mut envelope = Envelope::new(name("worker-1"), "line 1\nline \u{1f980}\t\"quoted\"\n")

@@ -1,10 +1,16 @@
-//! Helpers that the tests of all machines share (feature `sim`): a clock set by hand and tables of pairs.
+//! Helpers that tests share (feature `sim`): names, a clock set by hand, and tables of pairs.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::Machine;
 use crate::env::Monotonic;
+use crate::message::Name;
+
+/// A name that is known to be one.
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
 
 /// The moment `seconds` after the start.
 pub fn at(seconds: u64) -> Monotonic {

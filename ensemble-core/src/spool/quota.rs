@@ -117,15 +117,12 @@ fn list<'a>(
 mod tests {
     use super::*;
     use crate::Error;
+    use crate::proto::testing::name;
     use crate::spool::SpoolOptions;
 
     struct Bed {
         home: tempfile::TempDir,
         spool: Spool,
-    }
-
-    fn name(name: &str) -> Name {
-        Name::new(name).unwrap()
     }
 
     fn open(home: &std::path::Path) -> Spool {

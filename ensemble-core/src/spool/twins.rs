@@ -72,10 +72,7 @@ fn folded(name: &str) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
+    use crate::proto::testing::name;
 
     fn add(twins: &mut CaseTwins, dir: &Dir, text: &str) -> Option<String> {
         let twin = twins.find(dir, &name(text)).unwrap();

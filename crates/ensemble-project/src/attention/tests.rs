@@ -1,11 +1,8 @@
 use ensemble_core::message::MessageId;
+use ensemble_core::proto::testing::name;
 use serde_json::json;
 
 use super::*;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn at(minute: u32) -> Timestamp {
     format!("2026-11-25T10:{minute:02}:00Z").parse().unwrap()

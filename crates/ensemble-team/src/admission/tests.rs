@@ -1,11 +1,8 @@
 use ensemble_core::message::Timestamp;
+use ensemble_core::proto::testing::name;
 use ensemble_core::requests::{Demand, GateState};
 
 use super::*;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn gate(state: GateState) -> Option<PlanGate> {
     let demand = Demand::new("t1", name("lead"), Timestamp::from_unix_millis(0));

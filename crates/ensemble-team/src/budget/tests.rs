@@ -1,11 +1,8 @@
 use ensemble_core::message::Timestamp;
+use ensemble_core::proto::testing::name;
 
 use super::*;
 use ensemble_usage::{Prices, Tokens};
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
 
 fn usd(usd: f64) -> BudgetLimit {
     BudgetLimit { usd: Some(usd), tokens: None }

@@ -123,10 +123,7 @@ impl TeamDrain {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(name: &str) -> Name {
-        Name::new(name).unwrap()
-    }
+    use ensemble_core::proto::testing::name;
 
     fn names<const N: usize>(all: [&str; N]) -> BTreeSet<Name> {
         all.map(name).into()

@@ -6,9 +6,7 @@ use super::*;
 use ensemble_core::message::{Digest, Timestamp};
 use ensemble_tmux::tmux::Binding;
 
-pub(super) fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
+pub(super) use ensemble_core::proto::testing::name;
 
 pub(super) fn member(called: &str) -> Member {
     Member::new(name(called), name("worker"), "claude", Timestamp::from_unix_millis(1_000))

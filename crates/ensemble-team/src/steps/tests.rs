@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use ensemble_core::message::Name;
+use ensemble_core::proto::testing::name;
 use ensemble_core::sim::{SimClock, SimRng};
 
 #[macro_use]
@@ -38,10 +39,6 @@ struct Bed {
     home: tempfile::TempDir,
     clock: Arc<SimClock>,
     store: StepStore,
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
 }
 
 impl Bed {

@@ -1,11 +1,7 @@
 use super::*;
-use crate::proto::testing::{at, drain, pairs, run};
+use crate::proto::testing::{at, drain, name, pairs, run};
 use crate::sim::SimRng;
 use std::collections::BTreeMap;
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
 
 fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_unix_millis(1_763_765_401_000 + seconds * 1_000)

@@ -8,6 +8,7 @@ use crate::Error;
 use crate::durable::{Dir, Durability, MoveOutcome};
 use crate::env::Lease;
 use crate::message::{Envelope, Timestamp};
+use crate::proto::testing::name;
 use crate::sim::SimClock;
 use crate::spool::{Admission, Settings, SpoolOptions};
 use crate::watch::{FsWatcher, or_skip};
@@ -22,10 +23,6 @@ struct Bed {
     home: tempfile::TempDir,
     spool: Spool,
     worker: Name,
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
 }
 
 fn options() -> SpoolOptions {

@@ -223,12 +223,9 @@ mod tests {
     use super::*;
     use ensemble_core::broker::Broker as _;
     use ensemble_core::message::SenderProof;
+    use ensemble_core::proto::testing::name;
     use ensemble_core::requests::NewRequest;
     use ensemble_core::spool::{Spool, SpoolOptions};
-
-    fn name(text: &str) -> Name {
-        Name::new(text).unwrap()
-    }
 
     fn send(spool: &Spool, kind: &str, body: &str) {
         let mut envelope = Envelope::new(name("w1"), body);

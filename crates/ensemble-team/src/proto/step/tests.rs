@@ -1,9 +1,5 @@
 use super::*;
-use ensemble_core::proto::testing::{at, drain, pairs, run};
-
-fn name(name: &str) -> Name {
-    Name::new(name).unwrap()
-}
+use ensemble_core::proto::testing::{at, drain, name, pairs, run};
 
 fn reported(by: &str, epoch: Option<u64>, report: StepReport) -> Event {
     Event::Reported { by: name(by), epoch, report }

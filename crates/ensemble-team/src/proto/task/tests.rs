@@ -1,9 +1,5 @@
 use super::*;
-use ensemble_core::proto::testing::pairs;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
+use ensemble_core::proto::testing::{name, pairs};
 
 fn holder(by: &str, epoch: u64) -> TaskHolder {
     TaskHolder { by: name(by), epoch }
