@@ -239,10 +239,7 @@ impl Machine for Reconcile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::ZERO + Duration::from_secs(seconds)
-    }
+    use crate::proto::testing::at;
 
     fn drain(machine: &mut Reconcile) -> Vec<Effect> {
         std::iter::from_fn(|| machine.poll_effect()).filter(|e| *e != Effect::CheckPaths).collect()

@@ -5,17 +5,13 @@ use std::time::Duration;
 use ensemble_core::env::Lease;
 use ensemble_core::message::Envelope;
 use ensemble_core::pane::{Deferral, ForegroundProcess, PaneState};
-use ensemble_core::proto::testing::name;
+use ensemble_core::proto::testing::{at, name};
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
 use ensemble_tmux::provider::{Profiles, diagnose};
 
 use super::gone::{held_by, return_all};
 use super::*;
-
-fn at(seconds: u64) -> Monotonic {
-    Monotonic::from_duration(Duration::from_secs(seconds))
-}
 
 fn seen(profile: &str, command: &str, screen: &str, change: fn(&mut PaneState)) -> PaneObservation {
     let mut pane = PaneState::default();

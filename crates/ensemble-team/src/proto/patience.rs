@@ -162,14 +162,7 @@ impl Machine for RolePatience {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(seconds: u64) -> Monotonic {
-        Monotonic::ZERO + Duration::from_secs(seconds)
-    }
-
-    fn drain(machine: &mut RolePatience) -> Vec<Effect> {
-        std::iter::from_fn(|| machine.poll_effect()).collect()
-    }
+    use ensemble_core::proto::testing::{at, drain};
 
     #[test]
     fn every_pair_of_state_and_event() {
