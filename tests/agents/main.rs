@@ -6,6 +6,8 @@ mod agent;
 mod herdr;
 #[path = "../support/panes/hosts.rs"]
 mod hosts;
+#[path = "../support/http.rs"]
+mod http_server;
 #[path = "../support/queue.rs"]
 mod queue;
 #[path = "../support/panes/stage.rs"]

@@ -33,6 +33,8 @@ mod help;
 mod hooks;
 mod hooks_installed;
 mod hostile_config;
+#[path = "../support/http.rs"]
+mod http_server;
 mod ladders;
 mod landed;
 mod left_boards;

@@ -2,64 +2,28 @@
 //! line, in a real tmux server.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 
 use crate::bed::{Bed, Ran, ran, words};
+use crate::http_server::HttpServer;
 use crate::tmux_support::{TestServer, eventually};
 
 /// `opencode:s3cret`, as it is sent.
 const AUTHORIZATION: &str = "\r\nAuthorization: Basic b3BlbmNvZGU6czNjcmV0\r\n";
 
 /// Reports that a session works, to a client with the password.
-struct Busy {
-    address: SocketAddr,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Busy {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
-        let thread = thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                if ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                let mut question = [0; 1024];
-                let n = stream.read(&mut question).unwrap_or(0);
-                let question = String::from_utf8_lossy(&question[..n]);
-                let (status, body) = match question.contains(AUTHORIZATION) {
-                    false => ("401 Unauthorized", ""),
-                    true if question.starts_with("GET /permission ") => ("200 OK", "[]"),
-                    true => ("200 OK", r#"{"ses_1":{"type":"busy"}}"#),
-                };
-                let length = body.len();
-                let _ =
-                    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
-            }
-        });
-        Self { address, over, thread: Some(thread) }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(self.address));
-        drop(self.thread.take().map(JoinHandle::join));
-    }
+fn busy() -> HttpServer {
+    HttpServer::start(|request| {
+        let (status, body) = match request.contains(AUTHORIZATION) {
+            false => ("401 Unauthorized", ""),
+            true if request.starts_with("GET /permission ") => ("200 OK", "[]"),
+            true => ("200 OK", r#"{"ses_1":{"type":"busy"}}"#),
+        };
+        (status, body.to_owned())
+    })
 }
 
 /// A project whose `w1` is an OpenCode that looks idle, started with these words.
@@ -137,7 +101,7 @@ fn told(state: &str, source: &str, evidence: String) -> (String, String, String)
 
 #[test]
 fn a_configured_server_is_queried_and_its_answer_is_reported() {
-    let (server, team) = (Busy::start(), Team::new(""));
+    let (server, team) = (busy(), Team::new(""));
     let at = format!("http://{}", server.address);
     team.configure(&format!("{{address: '{at}', password_env: WORD}}"));
     let heard = format!("machine-readable: busy: busy ({at})");
@@ -165,7 +129,7 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
 
 #[test]
 fn an_agent_that_was_started_with_a_port_needs_no_address() {
-    let server = Busy::start();
+    let server = busy();
     let team = Team::new(&format!("--port {}", server.address.port()));
     team.configure("{password_env: WORD}");
     let heard = format!("machine-readable: busy: busy (http://{})", server.address);

@@ -1,13 +1,8 @@
 //! One pane with a scripted agent in it.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use ensemble_core::agent::{AgentPane as _, AgentState, TypedLine, TypingStep};
@@ -17,6 +12,7 @@ use ensemble_tmux::provider::machine::{HttpPlace, SourcePlaces};
 use ensemble_tmux::provider::{Judgement, PASTE_BEGINS, PASTE_ENDS, Profiles};
 use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 
+use crate::http_server::HttpServer;
 use crate::tmux_support::{PATIENCE, TestServer, eventually};
 
 /// A provider and the states its scripted program can show.
@@ -42,7 +38,7 @@ pub(crate) struct Case<'a> {
     /// The interface over which it reports its state, in the states `says-…`.
     places: SourcePlaces,
     /// Answers until it is dropped.
-    server: Option<OpencodeServer>,
+    server: Option<HttpServer>,
 }
 
 impl Stage {
@@ -98,9 +94,9 @@ impl Case<'_> {
     }
 
     /// Makes the agent report its state over its own interface.
-    fn says(&self, word: &str) -> (SourcePlaces, Option<OpencodeServer>) {
+    fn says(&self, word: &str) -> (SourcePlaces, Option<HttpServer>) {
         if self.stage.provider.name == "opencode" {
-            let server = OpencodeServer::start(word);
+            let server = opencode_server(word);
             let place = HttpPlace::parse(&format!("http://{}", server.address), false);
             return (
                 SourcePlaces::default().with_opencode(place.expect("an address")),
@@ -229,54 +225,22 @@ impl Case<'_> {
 }
 
 /// Answers as OpenCode's server does while it is in a state.
-struct OpencodeServer {
-    address: SocketAddr,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl OpencodeServer {
-    fn start(word: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (permissions, session) = match word {
-            "permission" => (r#"[{"id":"per_1"}]"#, "busy"),
-            word => ("[]", word),
-        };
-        let session = match session {
-            "limited" => {
-                r#""retry","attempt":1,"message":"Too Many Requests","next":32503680000000"#
-                    .to_owned()
-            }
-            word => format!("\"{word}\""),
-        };
-        let sessions = format!(r#"{{"ses_1":{{"type":{session}}}}}"#);
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
-        let thread = thread::spawn(move || {
-            for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { return };
-                if ended.load(Ordering::SeqCst) {
-                    return;
-                }
-                let mut question = [0; 1024];
-                let n = stream.read(&mut question).unwrap_or(0);
-                let asks = question[..n].starts_with(b"GET /permission ");
-                let body = if asks { permissions } else { &sessions };
-                let length = body.len();
-                let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
-            }
-        });
-        Self { address, over, thread: Some(thread) }
-    }
-}
-
-impl Drop for OpencodeServer {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(self.address));
-        drop(self.thread.take().map(JoinHandle::join));
-    }
+fn opencode_server(word: &str) -> HttpServer {
+    let (permissions, session) = match word {
+        "permission" => (r#"[{"id":"per_1"}]"#, "busy"),
+        word => ("[]", word),
+    };
+    let session = match session {
+        "limited" => {
+            r#""retry","attempt":1,"message":"Too Many Requests","next":32503680000000"#.to_owned()
+        }
+        word => format!("\"{word}\""),
+    };
+    let sessions = format!(r#"{{"ses_1":{{"type":{session}}}}}"#);
+    HttpServer::start(move |request| match request.starts_with("GET /permission ") {
+        true => ("200 OK", permissions.to_owned()),
+        false => ("200 OK", sessions.clone()),
+    })
 }
 
 impl Drop for Case<'_> {
