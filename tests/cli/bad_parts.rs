@@ -12,7 +12,7 @@ use ensemble_core::durable::FileLock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, Running, objects, program, to_end, watch, words};
+use crate::bed::{Bed, Ran, Running, land, objects, program, to_end, watch, words};
 use crate::tmux_support::eventually;
 
 /// Below the project; some exist, others do not.
@@ -211,9 +211,7 @@ fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
         symlink(&elsewhere, bed.project().join(part)).unwrap();
     }
     let _watcher = watch(&bed);
-    bed.write_file("report", "task_id: t1\nstatus: success\n");
-    let report = bed.project().join("queue/reports/t1-completed.yaml");
-    fs::rename(bed.project().join("report"), report).unwrap();
+    land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
     eventually("the report is routed", || {
         let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
         shown.iter().any(|row| row["task_id"] == "t1")
@@ -370,9 +368,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
             let _ = view(&bed, line);
         }
         let _watcher = Running(bed.start("admin watch", Stdio::null()));
-        bed.write_file("report", "task_id: t1\nstatus: success\n");
-        let report = bed.project().join("queue/reports/t1-completed.yaml");
-        fs::rename(bed.project().join("report"), report).unwrap();
+        land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
         eventually(&format!("the report is routed with {kind} parts"), || {
             let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
             shown.iter().any(|row| row["task_id"] == "t1")
@@ -422,9 +418,8 @@ fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
     let rejected = bed.project().join("queue/rejected");
     fs::write(&rejected, "no directory").unwrap();
     let _watcher = Running(bed.start("admin watch", Stdio::null()));
-    bed.write_file("report", "task_id: [\n...\n");
     let report = bed.project().join("queue/reports/t1-completed.yaml");
-    fs::rename(bed.project().join("report"), &report).unwrap();
+    land(&bed, "reports/t1-completed.yaml", "task_id: [\n...\n");
     let is_needed =
         || view(&bed, "status").stdout.contains("!  the watcher cannot read a drop-box");
     eventually("it is a need", is_needed);
@@ -443,9 +438,7 @@ fn a_file_that_cannot_be_delivered_is_a_need_until_it_is() {
     }
     bed.ok("send --to dispatch --as operator --id first -m first");
     let _watcher = watch(&bed);
-    bed.write_file("report", "task_id: t1\nstatus: success\n");
-    let report = bed.project().join("queue/reports/t1-completed.yaml");
-    fs::rename(bed.project().join("report"), report).unwrap();
+    land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
     let is_needed =
         || view(&bed, "status").stdout.contains("!  the watcher cannot deliver a drop-box file");
     eventually("it is a need", is_needed);

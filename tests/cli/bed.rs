@@ -236,6 +236,13 @@ pub(crate) fn write_program(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
 }
 
+/// Writes a file elsewhere and renames it into its place in the queue.
+pub(crate) fn land(bed: &Bed, path: &str, content: &str) {
+    let staged = bed.project().join("landing");
+    std::fs::write(&staged, content).unwrap();
+    std::fs::rename(staged, bed.project().join("queue").join(path)).unwrap();
+}
+
 pub(crate) fn ran(output: Output) -> Ran {
     Ran {
         code: output.status.code().unwrap_or(-1),

@@ -13,7 +13,7 @@ use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, objects, ran, to_end, words};
+use crate::bed::{Bed, Ran, land, objects, ran, to_end, words};
 use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
@@ -152,9 +152,7 @@ fn more_mailboxes_than_files_may_be_open() {
         assert!(needs.len() <= 1 && needs.iter().all(is_it), "{files}: {needs:?}");
     }
     let watcher = bed.start("watch", Stdio::null());
-    bed.write_file("r", "n: 1\n");
-    let report = bed.project().join("queue/reports/r-completed.yaml");
-    fs::rename(bed.project().join("r"), report).unwrap();
+    land(&bed, "reports/r-completed.yaml", "n: 1\n");
     eventually("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
     println!("{count} mailboxes: the watcher's peak: {} KiB", peak(&watcher));
     interrupt(watcher);

@@ -1,12 +1,11 @@
 //! The ladder of a task, whichever door it came through and whichever process is killed in the meantime.
 
-use std::fs;
 use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::assign::{HASTY, NEVER, Team};
-use crate::bed::{Bed, Running, ran, watch};
+use crate::bed::{Bed, Running, land, ran, watch};
 use crate::tmux_support::eventually;
 
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
@@ -41,12 +40,8 @@ pub(crate) fn told(bed: &Bed) -> Vec<Value> {
 fn a_task_of_any_door_is_escalated_by_the_watcher_alone() {
     let team = Team::mute();
     let watcher = watch(&team.bed);
-    team.bed.write_file("task.yaml", "task_id: w1\nworker_id: w1\ninstruction: x\n...\n");
-    fs::rename(
-        team.bed.project().join("task.yaml"),
-        team.bed.project().join("queue/tasks/w1-task.yaml"),
-    )
-    .unwrap();
+    let task = "task_id: w1\nworker_id: w1\ninstruction: x\n...\n";
+    land(&team.bed, "tasks/w1-task.yaml", task);
     team.bed.ok("send --to w1 --type task --task sent -m count");
     eventually("both are escalated", || team.records("escalation").len() == 2);
     eventually("both are routed", || team.records("file.routed").len() == 3);

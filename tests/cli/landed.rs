@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, watch};
+use crate::bed::{Bed, land, watch};
 use crate::conversation::reader;
-use crate::takeover::{land, received};
+use crate::takeover::received;
 use crate::tmux_support::eventually;
 
 const REPORT: &str = "task_id: same\nworker_id: w1\nstatus: success\n\

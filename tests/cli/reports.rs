@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bed::{Bed, objects, ran, words};
+use crate::bed::{Bed, land, objects, ran, words};
 use crate::mcp_client::Mcp;
 
 fn bed() -> Bed {
@@ -216,9 +216,7 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let line = "task summary --instruction received.yaml --wait 10m --json";
     let dispatch = bed.start(line, Stdio::null());
     let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
-    let reports = bed.project().join("queue/reports");
-    bed.write_file("queue/tmp/x", escalation);
-    fs::rename(bed.project().join("queue/tmp/x"), reports.join("escalation-t-2.yaml")).unwrap();
+    land(&bed, "reports/escalation-t-2.yaml", escalation);
     for task in ["t-1", "t-2"] {
         assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
     }

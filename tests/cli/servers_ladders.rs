@@ -1,13 +1,12 @@
 //! Ladders of a team whose mailboxes are on a real NATS server. One host keeps the files of a ladder, and its
 //! watcher runs it.
 
-use std::fs;
 use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
-use crate::bed::{Bed, Running, objects, ran, watch};
+use crate::bed::{Bed, Running, land, objects, ran, watch};
 use crate::conversation::member;
 use crate::ladders::{ladder, told};
 use crate::nats_server::{Server, fresh_team};
@@ -87,23 +86,19 @@ fn an_ack_file_receives_the_task_on_the_server_and_a_report_settles_it() {
     bed.add_config("ladder: {phase: 600}\n");
     bed.ok("mailbox add w1");
     let _watcher = watch(&bed);
-    let place = |content: &str, file: &str| {
-        bed.write_file("queue/tmp/file", content);
-        fs::rename(bed.project().join("queue/tmp/file"), bed.project().join(file)).unwrap();
-    };
-    place("w1\n", "queue/ack/typo.ack");
+    land(&bed, "ack/typo.ack", "w1\n");
     eventually("its author learns that it fits no task", || {
         bed.run("inbox w1 --json").stdout.contains("report.rejected")
     });
     // An ack may land before its task.
-    place("w1\n", "queue/ack/t1.ack");
+    land(&bed, "ack/t1.ack", "w1\n");
     eventually("it is read", || records(&bed, "ack.received").len() == 2);
     bed.ok("send --to w1 --as lead --type task --task t1 --id first -m count");
     eventually("it is received", || bed.run("inbox w1 --json").stdout.contains("acked"));
     // It has begun only if the watcher saw the task before it received it.
     eventually("its ladder has ended", || ladder(&bed, "t1").is_none());
     assert_eq!(records(&bed, "ack.received")[2]["data"]["lease"], "w1/first@w1@1");
-    place("task_id: t1\nstatus: success\n...\n", "queue/reports/t1-completed.yaml");
+    land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n...\n");
     eventually("it is settled", || !bed.run("inbox w1 --json").stdout.contains("first"));
 }
 

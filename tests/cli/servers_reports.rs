@@ -5,7 +5,7 @@ use ensemble_nats::NatsTransport;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::bed::{Bed, watch};
+use crate::bed::{Bed, land, watch};
 use crate::nats_server::{Server, free_port, fresh_team, monitored};
 use crate::servers::{bed_on, one_host, set_patience};
 use crate::tmux_support::eventually;
@@ -82,12 +82,7 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
 /// Drops the report of the task `t`.
 fn drop_report(bed: &Bed) {
     let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
-    drop_file(bed, "queue/reports/t-completed.yaml", report);
-}
-
-fn drop_file(bed: &Bed, file: &str, content: &str) {
-    bed.write_file("queue/tmp/file", content);
-    std::fs::rename(bed.project().join("queue/tmp/file"), bed.project().join(file)).unwrap();
+    land(bed, "reports/t-completed.yaml", report);
 }
 
 fn sees_server(bed: &Bed, is_connected: bool) -> bool {
@@ -113,7 +108,7 @@ fn files_that_land_while_the_server_is_away_receive_and_end_their_tasks_when_it_
         if is_noticed {
             notices();
         }
-        drop_file(&bed, "queue/ack/read.ack", "w1\n");
+        land(&bed, "ack/read.ack", "w1\n");
         drop_report(&bed);
         if is_killed {
             eventually("its message is stored here", || {

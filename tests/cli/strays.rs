@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bad_parts::break_part;
-use crate::bed::{Bed, objects};
+use crate::bed::{Bed, land, objects};
 use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
@@ -111,8 +111,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
         !reports.join("a4-completed.yaml").exists()
             && reports.join("a5-completed.yaml").symlink_metadata().is_err()
     });
-    bed.write_file("good", "good: yes\n");
-    fs::rename(bed.project().join("good"), reports.join("good-completed.yaml")).unwrap();
+    land(&bed, "reports/good-completed.yaml", "good: yes\n");
 
     let warned = bed.run("status --json").stdout;
     for stray in ["roster/r2.yaml", "roster/r3.yaml", "roster/r4.yaml", "roster/r5.yaml"] {

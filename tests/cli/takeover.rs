@@ -7,19 +7,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, ran, watch, words};
+use crate::bed::{Bed, Ran, land, ran, watch, words};
 use crate::tmux_support::{TestServer, eventually};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ensemble-claude");
 /// How long a message may take; the test continues as soon as it arrives.
 const RECV: &str = "recv --wait 60s --as";
-
-/// Writes a file elsewhere in the queue and renames it into place.
-pub(crate) fn land(bed: &Bed, path: &str, content: &str) {
-    let queue = bed.project().join("queue");
-    fs::write(queue.join("tmp/landing"), content).unwrap();
-    fs::rename(queue.join("tmp/landing"), queue.join(path)).unwrap();
-}
 
 pub(crate) fn received(bed: &Bed, agent: &str) -> (String, String, Value) {
     let envelope = bed.object(&format!("{RECV} {agent}"));

@@ -5,6 +5,7 @@ use std::fs;
 use ensemble_core::event_log::RecordType;
 
 use super::Team;
+use crate::bed::land;
 use crate::tmux_support::eventually;
 
 const CONFIG: &str = "readiness: {wait: 120}\nladder: {phase: 1, ceiling: 0}\n";
@@ -14,10 +15,6 @@ fn an_ordinary_session_writes_every_type_of_event() {
     let team = Team::with(&["worker-1", "worker-2"], CONFIG);
     team.up();
     let (bed, queue) = (&team.bed, team.bed.project().join("queue"));
-    let land = |file: &str, content: &str| {
-        fs::write(queue.join("tmp/landing"), content).unwrap();
-        fs::rename(queue.join("tmp/landing"), queue.join(file)).unwrap();
-    };
     let has = |kind: &str, count: usize| team.records(kind).len() == count;
     bed.write_file("task.md", "count the lines\n");
     team.wait_for_puppet("worker-1");
@@ -32,12 +29,12 @@ fn an_ordinary_session_writes_every_type_of_event() {
             eventually("it is delivered", || {
                 queue.join(format!("mailbox/{worker}/new/{task}.1.yaml")).exists()
             });
-            land(&format!("ack/{task}.ack"), &format!("{worker}\n"));
+            land(bed, &format!("ack/{task}.ack"), &format!("{worker}\n"));
         }
         child.wait_with_output().unwrap().status.code()
     };
     assert_eq!(assign("t-1", "worker-1", true), Some(0));
-    land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: 1\nstatus: success\n...\n");
+    land(bed, "reports/t-1-completed.yaml", "task_id: t-1\nworker_id: 1\nstatus: success\n...\n");
     eventually("a drop-box report ends its task", || has("task_complete", 1));
     bed.ok("report t-2 --status failed --reason x --lint off --as conductor");
     assert!(has("task_failed", 1));
@@ -46,7 +43,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     for round in 1..=3 {
         let review =
             format!("task_id: t-1\nreviewer: worker-2\nstatus: needs_fix\nround: {round}\n...\n");
-        land("reports/t-1-review.yaml", &review);
+        land(bed, "reports/t-1-review.yaml", &review);
         eventually("a drop-box review is counted", || has("review_result", round));
     }
     assert!(has("review_start", 4) && has("loop_detected", 1));
