@@ -110,6 +110,11 @@ pub fn boot_id() -> &'static str {
     BOOT.get_or_init(sys::boot_id)
 }
 
+/// In whole milliseconds, as files and records have it.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Proof of having received a message: who holds it, where, and since which delivery.
 ///
 /// The `epoch` counts deliveries of this message and only grows; every later operation names it and

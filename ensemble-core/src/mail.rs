@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::env::{Lease, PublishOutcome};
+use crate::env::{Lease, PublishOutcome, millis};
 use crate::event_log::{Recorder, types};
 use crate::message::period::whole_seconds;
 use crate::message::{Envelope, MessageId, Name, Timestamp};
@@ -105,10 +105,6 @@ pub fn unless_lost(given_back: Result<()>) -> Result<bool> {
         Err(Error::LeaseLost { .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The message as it was read from `path`; or the reason of the dead letter if it cannot be delivered.

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::name;
 use crate::tmux_support::{TestServer, bash_command, eventually};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Digest, Envelope, Name};
+use ensemble_core::message::{Digest, Envelope};
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::Spool;
 use ensemble_project::Project;
@@ -121,10 +122,6 @@ impl Bed {
     fn panes(&self) -> usize {
         self.tmux.server.panes().expect("panes").len()
     }
-}
-
-fn name(name: &str) -> Name {
-    Name::new(name).expect("a name")
 }
 
 fn lives(pid: u32) -> bool {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::escalation::Notice;
 use crate::durable::{self, Dir, Durability, FileLock};
-use crate::env::{Clock, boot_id};
+use crate::env::{Clock, boot_id, millis};
 use crate::error::allow_missing;
 use crate::message::{MessageId, Name, yaml};
 use crate::proto::ack::{Ladder, Phase, SavedLadder, WorkerActivity};
@@ -89,10 +89,6 @@ pub struct LadderFile {
 /// Milliseconds of the boot-time clock.
 pub(super) fn boot_ms(clock: &dyn Clock) -> u64 {
     millis(clock.boottime().as_duration())
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl LadderFile {

@@ -19,7 +19,7 @@ use super::place::{self, FrontFile};
 use super::syncing::SYNCED_AT_ONCE;
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, MoveOutcome, SyncMany};
-use crate::env::PublishOutcome;
+use crate::env::{PublishOutcome, millis};
 use crate::error::allow_unreadable;
 use crate::event_log::types;
 use crate::mail;
@@ -88,8 +88,7 @@ impl Spool {
 
     /// As [`Spool::publish`], for a message that is not received before `delay` has passed.
     pub fn publish_delayed(&self, envelope: &Envelope, delay: Duration) -> Result<PublishOutcome> {
-        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-        self.publish_due(envelope, self.now_millis().saturating_add(delay_ms))
+        self.publish_due(envelope, self.now_millis().saturating_add(millis(delay)))
     }
 
     /// Stores a message that is not received before a time in milliseconds since the Unix epoch; 0 for at once.

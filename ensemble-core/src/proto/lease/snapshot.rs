@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{LOOK_GAP_MAX, LOOK_INTERVAL, LeaseLife, LeaseWatch, State, WatchedLease};
-use crate::env::Monotonic;
+use crate::env::{Monotonic, millis};
 
 /// The observations of an observer. They are valid only on their host and in their boot, because
 /// the monotonic clock restarts with each boot.
@@ -91,8 +91,4 @@ impl<K: Ord + Clone> LeaseWatch<K> {
 
 fn look_gap_max() -> u64 {
     millis(LOOK_GAP_MAX)
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
