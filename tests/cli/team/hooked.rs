@@ -1,12 +1,15 @@
 //! Agents that the team has started with our hooks.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
+use ensemble_core::durable::FileLock;
 use serde_json::Value;
 
 use super::Team;
 use super::starts::{ok, team};
-use crate::bed::{program, write_program};
+use crate::bed::{Running, program, write_program};
 use crate::tmux_support::eventually;
 
 /// Notes its arguments, shows what Claude Code shows at rest, and runs what it reads.
@@ -137,6 +140,16 @@ fn asks(team: &Team, readiness: &str) {
 /// The input of a hook of session `s1`.
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
+/// A process that holds the lock of a waiter and does nothing.
+fn deaf_waiter(lock: &Path) -> Running {
+    let sleeper = Command::new("flock")
+        .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])
+        .spawn();
+    let sleeper = Running(sleeper.unwrap());
+    eventually("it holds the lock", || FileLock::holder(lock).is_some());
+    sleeper
+}
+
 #[test]
 fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     let team = hooked(&[("one", "claude")], "");
@@ -144,8 +157,7 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     let lock = team.bed.project().join(".ensemble/sessions/one.waiter.lock");
     assert_eq!(team.order("one", &format!("{INPUT} | $E hook start --provider claude")).code, 0);
     team.tell("one", &format!("{INPUT} | $E hook wait --provider claude"));
-    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
-    eventually("it waits", is_held);
+    eventually("it waits", || FileLock::holder(&lock).is_some());
     let _ = fs::remove_file(team.here("one.code"));
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| team.bed.run_with("agent ping one", b""));
@@ -159,19 +171,13 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     let pings = team.records("ready.ping");
     assert_eq!((&pings[0]["way"], &pings[0]["typed"]), (&"hook".into(), &false.into()));
     assert_eq!(pings.len(), 1, "nothing was typed: {pings:?}");
-    // A process that holds the lock and does nothing: the second attempt is typed.
-    let sleeper = std::process::Command::new("flock")
-        .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])
-        .spawn();
-    let mut sleeper = sleeper.unwrap();
-    eventually("it holds the lock", is_held);
+    // Of a deaf one, the second attempt is typed.
+    let _deaf = deaf_waiter(&lock);
     asks(&team, "{wait: 2, retry: 1, attempts: 2}");
     let asked = team.bed.run("agent ping one");
     assert_eq!(asked.code, 1, "{asked:?}");
     let typed = |ping: &Value| ping["typed"] == true;
     assert!(team.records("ready.ping")[1..].iter().any(typed), "{asked:?}");
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn hooks_that_report_an_idle_agent_answer_for_it() {
         }
         team.tell(name, &hook("wait"));
         let lock = team.bed.project().join(format!(".ensemble/sessions/{name}.waiter.lock"));
-        eventually("it waits", || ensemble_core::durable::FileLock::holder(&lock).is_some());
+        eventually("it waits", || FileLock::holder(&lock).is_some());
     };
     begins("one", &["start"]);
     let assigned = team.bed.object("assign one count --task t1");
@@ -220,8 +226,7 @@ fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
     // The waiter below the agent's own process wakes it, and nothing is typed.
     let wait = format!("{INPUT} | $E hook wait --provider claude");
     team.tell("one", &wait);
-    let is_held = || ensemble_core::durable::FileLock::holder(&lock).is_some();
-    eventually("it waits", is_held);
+    eventually("it waits", || FileLock::holder(&lock).is_some());
     assert_eq!(row(&team)["way_in"], "waiter");
     let _ = fs::remove_file(team.here("one.code"));
     team.bed.ok("send --as operator --to one --id first -m hello");
@@ -234,18 +239,11 @@ fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
     });
     assert!(team.records("nudge.sent").is_empty());
     assert_eq!(team.order("one", "$E settle first").code, 0);
-    // A process that holds the lock and does nothing.
-    let sleeper = std::process::Command::new("flock")
-        .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])
-        .spawn();
-    let mut sleeper = sleeper.unwrap();
-    eventually("it holds the lock", is_held);
+    let _deaf = deaf_waiter(&lock);
     let began = std::time::Instant::now();
     team.bed.ok("send --as operator --to one --id second -m again");
     eventually("keys are typed", || team.records("nudge.sent").len() == 1);
     assert!(began.elapsed() >= std::time::Duration::from_secs(4), "{:?}", began.elapsed());
-    sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
 }
 
 #[test]
@@ -257,7 +255,7 @@ fn the_watcher_gives_back_what_a_killed_hook_has_received() {
     assert_eq!(team.order("one", "$E recv").code, 0);
     let file = team.bed.project().join(".ensemble/sessions/one.json");
     let mut session: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
-    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     session["carrying"] =
         serde_json::json!([{ "mailbox": "one", "id": "mine", "epoch": 1, "pid": ended.id() }]);
