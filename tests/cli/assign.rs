@@ -227,7 +227,7 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
 #[test]
 fn one_controller_at_a_time() {
     let team = Team::new(PATIENT, "mute", NEVER);
-    let mut first = team.bed.start("assign w1 -f task.md --task t1", Stdio::null());
+    let _first = Running(team.bed.start("assign w1 -f task.md --task t1", Stdio::null()));
     eventually("the first asks", || team.pongs().join("w1.ping").exists());
     for line in ["assign w1 -f task.md --task t2", "agent ping w1"] {
         let said = team.bed.fails(75, line);
@@ -242,8 +242,6 @@ fn one_controller_at_a_time() {
     assert!(said.contains("the ping asks w1, and you are lead"), "{said}");
     team.bed.ok("agent pong w1 1");
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
-    first.kill().unwrap();
-    first.wait().unwrap();
 }
 
 #[test]

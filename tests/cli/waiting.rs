@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, objects, polls, ran};
+use crate::bed::{Bed, Ran, Running, objects, polls, ran};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -182,15 +182,14 @@ fn nudges_are_read_from_the_log() {
 fn the_log_is_followed() {
     let bed = Bed::new();
     bed.send("1");
-    let mut follower = bed.start("log --follow --type message.* --limit 5 --json", Stdio::null());
-    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let follow = "log --follow --type message.* --limit 5 --json";
+    let mut follower = Running(bed.start(follow, Stdio::null()));
+    let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
     let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
     assert_eq!(next()["type"], "message.stored");
     bed.ok("recv --as w1");
     let record = next();
     assert_eq!((&record["type"], &record["actor"]), (&json!("message.acked"), &json!("w1")));
-    follower.kill().unwrap();
-    follower.wait().unwrap();
 }
 
 #[test]
