@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use ensemble_core::message::Name;
 use ensemble_core::proto::testing::name;
 use ensemble_core::sim::{SimClock, SimRng};
 
