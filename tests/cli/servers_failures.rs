@@ -80,7 +80,7 @@ fn a_host_with_limited_rights_reads_the_logs_of_others_and_reports_its_agents() 
     let text = format!(
         "authorization {{ users = [\n  {{user: all, password: a}}\n  {{user: few, password: f, permissions: {few}}}\n] }}\n"
     );
-    std::fs::write(&config, text).unwrap();
+    std::fs::write(&config, &text).unwrap();
     let flags = ["-c".to_owned(), config.display().to_string()];
     let server = Server::at(home.path(), free_port(), &flags);
     let hosts = [("all", "all:a"), ("bad", "all:a"), ("few", "few:f")];

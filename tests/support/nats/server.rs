@@ -275,13 +275,6 @@ pub fn monitored(monitor: u16, page: &str, field: &str) -> u64 {
     digits.parse().unwrap()
 }
 
-/// Makes keys and certificates.
-#[track_caller]
-pub fn openssl(home: &Path, line: &str) {
-    let output = Command::new("openssl").current_dir(home).args(line.split(' ')).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// A team that no other test has.
 pub fn fresh_team() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};

@@ -101,7 +101,13 @@ fn a_coder_goes_on_where_another_one_stopped() {
     bed.change(|board| board.unregister(&ann, "context exhausted"));
     bed.claim("task-1", &bob);
     let directory = bed.board.path().parent().unwrap();
-    ActiveControl::put(directory, ControlFile::Pause, Noon.wall(), "lunch").unwrap();
+    ActiveControl::put(
+        directory,
+        ControlFile::Pause,
+        "2026-01-17T12:00:00Z".parse().unwrap(),
+        "lunch",
+    )
+    .unwrap();
     same(&bed, "coder-resumes.txt", &coder(&bed, "task-1"));
 }
 
