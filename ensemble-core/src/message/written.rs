@@ -58,7 +58,7 @@ fn fenced(text: &str) -> Option<Cow<'_, str>> {
         let language = line.trim().trim_start_matches(['`', '~']).to_ascii_lowercase();
         language.is_empty() || LANGUAGES.iter().any(|known| language.contains(known))
     };
-    let (_, from, to) = blocks.iter().find(is_data).or(blocks.first())?;
+    let (_, from, to) = blocks.iter().find(is_data).or_else(|| blocks.first())?;
     Some(Cow::Owned("\n".repeat(text[..*from].matches('\n').count()) + &text[*from..*to]))
 }
 

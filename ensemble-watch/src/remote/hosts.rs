@@ -104,7 +104,8 @@ impl HostExchange {
             match queue.release_member(agent, &self.host) {
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
-                    self.conflict.get_or_insert(format!("the name {agent} is not freed: {error}"));
+                    self.conflict
+                        .get_or_insert_with(|| format!("the name {agent} is not freed: {error}"));
                 }
                 Ok(()) => drop(self.claimed.remove(agent)),
             }
