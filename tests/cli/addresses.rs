@@ -161,7 +161,12 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     assert!(said.contains("in project website, opal is not running"), "{said}");
     assert!(said.contains("/website/queue up opal` starts it"), "{said}");
     std::fs::write(website.root.join("ensemble.yaml"), "durability: process\n").unwrap();
-    // What is not there, and what is not clear.
+}
+
+#[test]
+fn an_address_that_is_missing_or_unclear_is_refused() {
+    let bed = Bed::new();
+    let website = OtherProject::new(&bed, "website");
     assert!(bed.fails(3, "send --to opal@nowhere -m x").contains("no project `nowhere`"));
     assert!(bed.fails(3, "send --to opla@website -m x").contains("did you mean opal?"));
     let late = bed.fails(3, "send --to opal@website --wait-for-reply 1ms -m late");

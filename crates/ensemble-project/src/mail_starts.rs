@@ -60,7 +60,7 @@ pub fn count_start(project: &Project, name: &Name, now: Timestamp) -> Result<u32
     Ok(count.count)
 }
 
-/// Whether neither an agent that its mail may start nor another reader of its mailbox is there: each was never started,
+/// Whether neither an agent that its mail may start nor another reader of its mailbox is up: each was never started,
 /// has left, or its process has ended.
 pub fn is_absent(project: &Project, (name, mailbox): (&Name, &Name)) -> Result<bool> {
     let roster = project.roster();

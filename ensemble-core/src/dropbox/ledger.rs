@@ -352,7 +352,7 @@ impl Ledger {
 impl Ledger {
     /// Lets it take no line any more, as a full disk does.
     pub(crate) fn fill_disk(&mut self) {
-        self.file = File::open(&self.path).unwrap();
+        self.file = std::fs::OpenOptions::new().read(true).open(&self.path).unwrap();
     }
 }
 
