@@ -58,7 +58,7 @@ fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
     }
     bed.write_file("batch.yaml", b"\xff");
     for line in ["step add -f batch.yaml", "step split t 1 -f batch.yaml"] {
-        assert!(bed.fails(2, line).contains("batch.yaml is not UTF-8"), "{line}");
+        assert!(bed.fails(2, line).contains("batch.yaml: file: is not UTF-8"), "{line}");
     }
     bed.write_file("ensemble.yaml", "durabilty: process\n");
     let said = bed.fails(2, "status");

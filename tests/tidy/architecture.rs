@@ -26,8 +26,6 @@ const READS_PLAINLY: [(&str, &str); 18] = [
     ("ensemble-tmux/src/sys/", "files of the kernel"),
     ("ensemble-tmux/src/provider/recorded.rs", "screens for tests"),
     ("driver/supervise/agent.rs", "random bytes"),
-    ("supervise/supervisor_lock.rs", "the id of the boot"),
-    ("steps/leases.rs", "the id of the boot"),
     ("ensemble-nats/src/ladders.rs", "the name of the machine"),
     ("ensemble-core/src/dropbox/file_writers.rs", "files of the kernel"),
     ("ensemble-project/src/project/host_name.rs", "the name of the machine"),

@@ -202,7 +202,7 @@ pub(in crate::printed) const PROJECT: &[OutputShape] = &[
         "Created",
         "A queue and its surroundings",
         "queue: text; state: text; config: text; mailboxes: [name]; \
-        mailboxes_added: [name]; config_created: flag",
+        mailboxes_added: [name]; config_created: flag; from?: object",
     ),
     (
         "Check",
