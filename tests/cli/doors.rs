@@ -141,6 +141,7 @@ fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
         ("to", json!(" w1 "), true),
         ("to", json!("\"w1\""), true),
         ("to", json!("@w1"), true),
+        ("to", json!("#w1"), true),
         ("to", json!("w9"), false),
         ("priority", json!(5), true),
         ("priority", json!(5.0), true),

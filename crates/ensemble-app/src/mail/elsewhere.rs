@@ -32,8 +32,8 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let name = |text: &str| Name::new(text).map_err(|error| error.to_string());
-        // Quotes and blanks around a name are how it was written; `@worker-1` addresses an agent.
+        let name = |text: &str| text.parse::<Name>().map_err(|error| error.to_string());
+        // `@worker-1` has no project.
         let text = strip_quotes(text).trim_start_matches('@');
         match text.split_once('@') {
             None => Ok(Self { name: name(text)?, project: None }),
