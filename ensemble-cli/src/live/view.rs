@@ -271,7 +271,8 @@ impl ViewState {
             (KeyCode::Char('x'), _) => {
                 self.say("nothing to run: select a line with `!`".to_owned())
             }
-            (KeyCode::Char('y'), _) => {
+            (KeyCode::Char('y'), _)
+            | (KeyCode::Char('n'), Some(ListItem::Need(Need { need: Kind::Decision, .. }))) => {
                 self.say("nothing to answer: select a line that waits for a decision".to_owned())
             }
             (KeyCode::Char('a'), Some(_)) => {
