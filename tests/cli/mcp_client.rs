@@ -164,6 +164,12 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     assert!(refused && why.contains("is not held: it is a dead letter"), "{why}");
     let sent = mcp.object("send", &json!({ "to": "w1", "body": "as others name it" }));
     assert_eq!(sent["state"], "stored");
+    // A call that is wrapped once more waits with progress, too.
+    let wrapped = json!({ "input": { "to": "w1", "message": "?", "wait_for_reply": "10m" } });
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {
+        "name": "send", "arguments": wrapped, "_meta": { "progressToken": 9 },
+    }}));
+    mcp.next_progress(9);
 }
 
 #[test]

@@ -53,8 +53,7 @@ use tools::waiting;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) fn call(desk: &ToolContext, name: &str, arguments: Value) -> Result<Value, String> {
-    let tool = tools::named(name);
-    let tool = tool.ok_or_else(|| format!("no tool `{name}`"))?;
+    let tool = tools::named(name).ok_or_else(|| format!("no tool `{name}`"))?;
     run_tool(tool, desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
@@ -151,7 +150,8 @@ impl McpServer {
             let text = tools::unknown_tool(&request.name, &offered);
             return Err(ErrorData::invalid_params(text, None));
         };
-        let arguments = Value::Object(request.arguments.unwrap_or_default());
+        let arguments = request.arguments.map(tools::without_wrapper).unwrap_or_default();
+        let arguments = Value::Object(arguments);
         let peer = context.peer.clone();
         let answer = match waiting::waiting_call(tool.name, &arguments) {
             Some(call) => {

@@ -24,7 +24,7 @@ mod steps;
 mod team;
 pub(super) mod waiting;
 
-pub(super) use reading::{read_arguments, unknown_tool};
+pub(super) use reading::{read_arguments, unknown_tool, without_wrapper};
 
 /// What a tool answers, or what its caller has to change.
 pub(super) type ToolAnswer = Result<Value, ToolError>;

@@ -35,7 +35,6 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
     };
     let properties = schema["properties"].as_object();
     let is_known = |field: &str| properties.is_some_and(|all| all.contains_key(field));
-    let given = without_wrapper(given);
     let is_closed = schema["additionalProperties"] == false;
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -94,7 +93,7 @@ pub(in crate::mcp) fn read_arguments(schema: &Value, arguments: Value) -> Result
 }
 
 /// The arguments that some clients put into one more object, or into its text.
-fn without_wrapper(given: Map<String, Value>) -> Map<String, Value> {
+pub(in crate::mcp) fn without_wrapper(given: Map<String, Value>) -> Map<String, Value> {
     let wrapper = ["arguments", "args", "input", "parameters", "params"];
     let only = wrapper.iter().find_map(|name| given.get(*name)).filter(|_| given.len() == 1);
     match only.map(|only| converted("object", only.clone())) {
