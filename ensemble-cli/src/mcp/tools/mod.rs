@@ -254,10 +254,8 @@ pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
 
 /// The tool of a name, which some clients pass with the server's before it: `mcp__ensemble__send`.
 pub(super) fn named(name: &str) -> Option<&'static ToolSpec> {
-    let own = name
-        .rsplit_once("ensemble")
-        .map_or(name, |(_, own)| own.trim_start_matches(['_', '-', '.', '/', ':']));
-    all().find(|tool| tool.name == own)
+    let (_, own) = name.rsplit_once("ensemble").unwrap_or(("", name));
+    all().find(|tool| tool.name == own.trim_start_matches(['_', '-', '.', '/', ':']))
 }
 
 const BOARD_TOOLS: [&str; 5] =
