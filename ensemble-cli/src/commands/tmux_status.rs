@@ -3,6 +3,7 @@
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::gather;
 use ensemble_app::text::one_line;
+use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Overview, StateSource};
 
 use crate::context::Context;
@@ -43,6 +44,6 @@ impl Arguments {
 
 /// The number of needs, and the worst of them.
 fn text(overview: &Overview) -> Option<String> {
-    let worst = overview.needs.iter().find(|need| need.need.is_urgent())?;
+    let worst = join_by_cause(&overview.needs).into_iter().find(|need| need.need.is_urgent())?;
     Some(format!("! {} {}", overview.urgent(), cut(&worst.text, TEXT_CHARS_MAX)))
 }

@@ -120,6 +120,8 @@ fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
     eventually("the watcher has ended, too", || team.watcher().is_none());
     let shown = team.bed.run("team").stdout;
     assert!(shown.contains(" are gone: "), "those of one cause are one need: {shown}");
+    let line = team.bed.ok("tmux-status");
+    assert!(line.contains(" and "), "{line}");
     let said = team.bed.run("send --as operator --to worker-1 -m more").stderr;
     assert!(said.contains("worker-1 is not running, and the message waits for it"), "{said}");
     let again = team.up();
