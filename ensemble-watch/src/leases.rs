@@ -93,9 +93,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let quota = Some(Quota { messages: 1, ..Quota::default() });
         let [worker, lead, pool] = ["worker", "lead", "pool"].map(|name| Name::new(name).unwrap());
-        let (reader, read) = (lead.clone(), pool.clone());
+        let (itself, read) = (worker.clone(), pool.clone());
         let addresses: AgentAddresses =
-            Arc::new(move |name: &Name| if *name == reader { read.clone() } else { name.clone() });
+            Arc::new(move |name: &Name| if *name == itself { name.clone() } else { read.clone() });
         let addresses = Some(addresses);
         let options = SpoolOptions { quota, addresses, ..SpoolOptions::default() };
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
@@ -126,5 +126,9 @@ mod tests {
         deliver(1);
         spool.publish(&Envelope::new(worker.clone(), "and this").from(lead.clone())).unwrap();
         assert_eq!(deliver(4), 1, "there is no room for its notice, which is not an error");
+        let mut foreign = Envelope::new(worker.clone(), "and this").from(lead);
+        foreign.project = Some(worker.clone());
+        let notice = returned(&spool, &worker, &foreign, "slow").unwrap();
+        assert_eq!(notice.to, pool, "the conductor reads it");
     }
 }

@@ -137,8 +137,8 @@ pub fn returned<B: Broker + ?Sized>(
     let id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
     // The person is the same in all projects; an agent of this name is another one.
     let is_here = envelope.project.is_none() || envelope.from.is_operator();
-    let to = if is_here { queue.mailbox_of(&envelope.from) } else { Name::new(CONDUCTOR)? };
-    let mut notice = Envelope::new(to, body).with_id(id);
+    let to = if is_here { envelope.from.clone() } else { Name::new(CONDUCTOR)? };
+    let mut notice = Envelope::new(queue.mailbox_of(&to), body).with_id(id);
     notice.kind = Name::new(RETURNED_TYPE)?;
     notice.from = agent.clone();
     notice.correlation_id.clone_from(&envelope.correlation_id);
