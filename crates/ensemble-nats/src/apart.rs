@@ -44,12 +44,12 @@ impl NatsTransport {
     /// [`ensemble_core::Error::Server`]; the next call continues.
     pub fn set_settled_apart(&self) -> Result<u64> {
         let (mut moved, began) = (0, Instant::now());
-        visit_all_mailboxes(self.mailboxes()?, |mailbox| {
+        let is_early = || began.elapsed() < PASS_MAX;
+        visit_all_mailboxes(self.mailboxes()?.into_iter().take_while(|_| is_early()), |mailbox| {
             let before =
                 u64::try_from(self.now().unix_millis()).unwrap_or(0).saturating_sub(millis(STAY));
             let watch = self.recent(mailbox)?;
-            let settled = settled_before(&watch, before).into_iter();
-            for (id, seq) in settled.take_while(|_| began.elapsed() < PASS_MAX) {
+            for (id, seq) in settled_before(&watch, before).into_iter().take_while(|_| is_early()) {
                 moved += u64::from(self.set_apart(mailbox, &id, seq)?);
             }
             Ok(())
