@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_core::driver::nap;
-use ensemble_core::durable::{Dir, FileLock};
+use ensemble_core::durable::{Dir, FileLock, FileModes};
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::message::{Name, shell_quoted};
 use ensemble_core::spool::Spool;
@@ -121,7 +121,11 @@ pub fn keep_watcher(project: &Project) {
 /// Starts a watcher that ends with the last agent.
 fn start_in_background(project: &Project) -> Outcome {
     let program = std::env::current_exe()?;
-    let log = Dir::open(&project.state)?.begin_file("watch.log")?;
+    // Several agents may start one at the same moment: the one that stays keeps its log's name.
+    let (state, name) = (Dir::open(&project.state)?, "watch.log");
+    let log = state.open_append(name, FileModes::default());
+    let log = log.or_else(|_| state.begin_file(name))?;
+    log.set_len(0)?;
     let mut command = Command::new(program);
     command.arg("--queue").arg(&project.queue).args(["watch", "--while-used"]);
     for variable in AGENT_VARIABLES {

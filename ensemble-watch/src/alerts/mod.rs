@@ -107,10 +107,8 @@ impl AlertThread {
 
     /// Something has happened.
     pub(crate) fn changed(&self) {
-        if let Some(changed) = &self.changed {
-            // The thread has not looked since the last change if there is no room.
-            let _ = changed.try_send(());
-        }
+        // The thread has not looked since the last change if there is no room.
+        let _ = self.changed.as_ref().map(|changed| changed.try_send(()));
     }
 }
 
