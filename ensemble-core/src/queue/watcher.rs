@@ -415,10 +415,7 @@ impl Watcher {
                 let path = self.unwritten.last().map_or_else(String::new, |it| it.path.clone());
                 self.record_waiting(&path, &error.to_string());
             }
-            entered => {
-                entered?;
-                self.unwritten.clear();
-            }
+            entered => entered.map(|()| self.unwritten.clear())?,
         }
         Ok(())
     }
