@@ -42,6 +42,9 @@ impl DropBoxes {
         context: &EngineContext,
         mail: &mut EngineMail,
     ) -> Vec<LedgerEntry> {
+        // After the line of a newer version, that of an older one would make the newer one look new.
+        let is_old = |it: &UndoneFile| routed.iter().any(|(new, _)| new.path() == it.file.path());
+        self.undone.retain(|it| !it.is_left || !is_old(it));
         let undone = std::mem::take(&mut self.undone).into_iter();
         let (due, later): (Vec<UndoneFile>, _) = undone.partition(|undone| undone.due <= now);
         self.undone = later;
@@ -51,16 +54,11 @@ impl DropBoxes {
         for (file, entry, is_left) in again.chain(routed) {
             let taken =
                 if is_left { Ok(Vec::new()) } else { self.take_effect(&file, context, mail) };
-            let is_left = match taken {
-                Ok(changed) => {
-                    mail.changed(changed);
-                    true
-                }
-                Err(error) => {
-                    self.record_waiting(&file.path(), &error, context);
-                    false
-                }
-            };
+            let is_left = taken.is_ok();
+            if let Err(error) = &taken {
+                self.record_waiting(&file.path(), error, context);
+            }
+            mail.changed(taken.unwrap_or_default());
             if is_left && !mail.remote.has_end(TaskEnds::written_at(&file.stat)) {
                 entries.push(entry);
             } else {
