@@ -153,7 +153,7 @@ impl Watcher {
         self.engine.write_status_now();
         let (servers, ended) = self.follower;
         drop(servers);
-        // It ends the tasks whose reports it was given, which no later watcher does, and reports that it has ended.
+        // It ends the tasks whose reports it was given, and reports to the other hosts that it has ended.
         let _ = ended.recv_timeout(LOCK_PATIENCE);
         if let Err(error) = self.log.end_session(ACTOR) {
             tracing::warn!(%error, "cannot record the end of the session");
