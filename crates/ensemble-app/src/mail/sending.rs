@@ -67,8 +67,8 @@ pub(crate) fn all_recipients(
     sender: &Name,
 ) -> Outcome<Vec<Name>> {
     let (mut all, own) = (queue.mailboxes()?, project.mailbox_of(sender));
-    // People are not among them.
-    all.retain(|mailbox| *mailbox != own && !project.is_person(mailbox));
+    // People are not among them, and what goes to the sender's name goes to the mailbox that it reads.
+    all.retain(|it| *it != own && it != sender && !project.is_person(it));
     match all.is_empty() {
         true => Err(Failure::refused("there is no other mailbox to send to")),
         false => Ok(all),
