@@ -58,7 +58,6 @@ impl PaneHost {
         Ok(Self { project: project.clone(), member: member.clone(), profile, pane, idle_looks: 0 })
     }
 
-    /// Whether the pane shows that its agent has ended.
     fn is_gone(diagnosis: &Judgement) -> bool {
         diagnosis.state == AgentState::Crashed
             || matches!(

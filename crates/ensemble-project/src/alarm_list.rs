@@ -18,7 +18,6 @@ pub struct AlarmList {
     version: u64,
     /// Alarms whose conditions last.
     pub raised: Vec<AlarmKey>,
-    /// Alarms whose message is not stored yet.
     #[serde(default)]
     pub unsent: Vec<UnsentAlarm>,
 }

@@ -27,7 +27,6 @@ const QUESTIONS_MAX: usize = 10_000;
 /// Characters of a request's reason that are kept in the roster and the dead letters.
 const REASON_CHARACTERS_MAX: usize = 200;
 
-/// Result of carrying out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepartureResult {
     /// The agent has gone, or had gone before, or was spawned again since; the request is closed.
@@ -184,7 +183,6 @@ fn unread_mail(project: &Project, entry: &RequestEntry) -> UnreadMail {
     entry.request.unread_mail.or_else(configured).unwrap_or_default()
 }
 
-/// The departure in one line.
 fn reason(entry: &RequestEntry) -> String {
     let asked = &entry.request;
     let text: String = asked

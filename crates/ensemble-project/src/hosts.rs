@@ -115,7 +115,6 @@ pub struct OtherHost {
     pub host: Name,
     /// Time of its last report, by the servers.
     pub at: Timestamp,
-    /// Whether it was silent for too long.
     pub is_silent: bool,
     pub report: HostReport,
 }
@@ -193,7 +192,6 @@ impl Project {
         mailbox.unwrap_or_else(|| name.clone())
     }
 
-    /// The same for a queue.
     pub(crate) fn addresses(&self) -> AgentAddresses {
         let project = self.clone();
         Arc::new(move |name: &Name| project.mailbox_of(name))

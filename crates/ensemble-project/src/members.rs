@@ -65,7 +65,6 @@ pub fn judge(
     presence(&evidence)
 }
 
-/// Looks at a member's pane, if it has one.
 pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservation> {
     if let Some(observation) = by_supervisor(project, member) {
         return Ok(observation);

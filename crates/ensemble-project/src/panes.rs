@@ -17,7 +17,6 @@ use crate::sources::AgentSources;
 /// The largest such file, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
 
-/// An agent's place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaneEntry {
@@ -59,7 +58,6 @@ impl PaneEntry {
     }
 }
 
-/// Observes what a pane shows, or why it shows nothing.
 pub fn observe(pane: &mut BoundPane) -> PaneObservation {
     match pane.diagnose() {
         Ok(diagnosis) => PaneObservation::Seen(diagnosis),
@@ -70,7 +68,6 @@ pub fn observe(pane: &mut BoundPane) -> PaneObservation {
     }
 }
 
-/// The place of one agent; `None` if it has none.
 pub fn find(panes: &Path, agent: &Name) -> Result<Option<PaneEntry>> {
     let Some(dir) = allow_missing(Dir::open(panes))? else { return Ok(None) };
     read(&dir, &format!("{agent}.yaml"))

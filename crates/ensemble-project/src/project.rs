@@ -291,7 +291,6 @@ impl Project {
         Ok(profiles)
     }
 
-    /// Where the agents of this project report their state to programs.
     pub fn sources(&self) -> AgentSources {
         let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
         let agents = &self.config.agents;

@@ -57,7 +57,6 @@ pub fn known_projects() -> Vec<KnownProject> {
     known
 }
 
-/// The project's own name in addresses.
 pub fn project_name(project: &Project) -> Result<Name> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let name: String = project.display_name().chars().map(plain).take(NAME_BYTES_MAX).collect();

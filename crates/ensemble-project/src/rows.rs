@@ -103,7 +103,6 @@ impl RosterRow {
         Self { member, came: MemberOrigin::Remote, elsewhere }
     }
 
-    /// Where it runs, in a few words.
     pub fn host(&self) -> String {
         if let Some(elsewhere) = &self.elsewhere {
             return elsewhere.place.clone();
@@ -143,7 +142,6 @@ impl RosterRow {
         }
     }
 
-    /// How a hint reaches it.
     pub fn way_in(&self, project: &Project) -> WayIn {
         let is_woken = || sessions::is_woken_by_itself(&project.sessions(), &self.member.name);
         match (self.member.supervisor, &self.member.binding) {

@@ -33,7 +33,6 @@ const DECISION: &str = "decision.yaml";
 /// How long the ledger remembers a file that is gone.
 const REMEMBERED: Duration = Duration::from_secs(DONE_DAYS_DEFAULT * 24 * 60 * 60);
 
-/// The stranded files of a project, at most [`STRANDED_MAX`].
 pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<StrandedFile>> {
     let mailboxes = queue.mailboxes()?;
     let (table, routes) = (project.drop_boxes()?, project.routes()?);
@@ -147,7 +146,6 @@ pub fn rename_help(box_name: &str, file: &str) -> String {
     }
 }
 
-/// How long ago a file was changed.
 fn age(stat: &FileStat) -> Duration {
     let modified = Timestamp::from_unix_millis((stat.modified_ns / 1_000_000) as i64);
     SystemClock.wall().since(modified)

@@ -35,11 +35,9 @@ use crate::project::Project;
 use crate::workload::TaskBooks;
 
 const ROOM_BYTES_MIN: u64 = 64 * 1024;
-/// Name of the trouble of a control file.
+// Names of troubles.
 const CONTROL: &str = "control";
-/// Name of the trouble of a git remote that does not answer.
 const REMOTE: &str = "remote";
-/// Name of the trouble of missing workers.
 const WORKERS: &str = "workers";
 /// That tasks wait for a worker, and what makes one.
 pub const NO_WORKER: [&str; 2] = [
@@ -140,7 +138,6 @@ fn open_breaker(controls: &[ActiveControl]) -> Option<BoardTrouble> {
     controls.is_empty().then(|| BoardTrouble::new("breaker", "circuit breaker", text, help))
 }
 
-/// The disk of the queue, if it can store nothing more.
 fn find_full_disk(project: &Project) -> Option<BoardTrouble> {
     let disk = statvfs(&project.queue).ok()?;
     let path = project.queue.display();
@@ -215,13 +212,11 @@ fn in_force(control: &ActiveControl) -> BoardTrouble {
     BoardTrouble::new(CONTROL, control.file.name(), text, help.to_owned())
 }
 
-/// A board that cannot be read.
 fn unreadable(board: &Board, error: &str) -> BoardTrouble {
     let text = format!("the blackboard cannot be read: {error}");
     BoardTrouble::new(&word(Alarm::InvalidState), "board", text, board_help(board.path()))
 }
 
-/// What to do about a board that cannot be read.
 pub fn board_help(board: &Path) -> String {
     match board.symlink_metadata().is_ok_and(|it| !it.is_file()) {
         true => format!("move {} away, then `ensemble board init`", board.display()),

@@ -183,7 +183,6 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The workload of these agents, wherever the mailboxes are.
     pub fn of(
         queue: &dyn Broker,
         store: &dyn RequestStore,
@@ -193,7 +192,6 @@ impl Workload {
         Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)?.by_agent })
     }
 
-    /// Held messages, tasks, reviews and steps of an agent.
     pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
         self.holds.get(agent).cloned().unwrap_or_default()
     }
@@ -208,7 +206,6 @@ impl Workload {
     }
 }
 
-/// The requests without a decision.
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
     /// The oldest first.

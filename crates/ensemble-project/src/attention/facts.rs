@@ -98,29 +98,22 @@ pub struct NeedFacts<'a> {
     pub watcher_pid: Option<u32>,
     /// Why the servers cannot be asked, if they have the mailboxes.
     pub servers_away: Option<&'a AwayServers>,
-    /// Parts that cannot be read.
     pub unreadable: &'a [UnreadablePart],
     /// Mail for the person, the oldest first.
     pub mail: &'a [PersonMail],
     pub agents: &'a [AgentView],
-    /// Requests without a decision.
     pub pending: &'a [AskedRequest],
     /// Requests that passed their deadline without a decision, and that call for a person.
     pub undecided: &'a [AskedRequest],
     /// Tasks that were settled without an approved plan, whose notice is not received.
     pub unplanned: &'a [UnplannedTask],
-    /// Files in the drop boxes that cannot be routed as they are named.
     pub stranded: &'a [StrandedFile],
-    /// Tasks that became dead letters.
     pub dead: &'a [DeadTask],
     /// All dead letters, among which a short id must be unique.
     pub dead_ids: &'a ShortIds,
-    /// Ladders whose task was not received.
     pub ladders: &'a [LadderFile],
     /// Troubles of the board, and control files.
     pub troubles: &'a [BoardTrouble],
-    /// Steps that wait for an intervention.
     pub steps: &'a [StuckStep],
-    /// Budgets that are used up.
     pub parked: &'a [ParkedScope],
 }

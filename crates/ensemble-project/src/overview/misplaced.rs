@@ -97,13 +97,11 @@ fn is_named(path: &str, text: &str) -> bool {
 }
 
 impl MisplacedPart {
-    /// The part, as a need names it.
     #[must_use]
     pub const fn part(&self) -> &UnreadablePart {
         &self.part
     }
 
-    /// Whether it is the cause of an error with this text.
     #[must_use]
     pub fn explains(&self, error: &str) -> bool {
         is_named(&self.path.to_string_lossy(), error)

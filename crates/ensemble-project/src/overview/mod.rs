@@ -49,7 +49,6 @@ pub use parts::{COUNT_MAX, glance, since_millis};
 pub use reader::OverviewReader;
 pub use watcher_view::{WatcherView, has_old_config, watcher_remedy};
 
-/// Where the mailboxes and the requests are.
 #[derive(Clone, Copy)]
 pub enum OverviewSource<'a> {
     /// In the queue's directory.
@@ -82,7 +81,6 @@ impl<'a> OverviewSource<'a> {
     }
 }
 
-/// Where the state of agents comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSource {
     /// A look at each pane now.
@@ -122,7 +120,6 @@ pub struct MailboxOverview {
 #[derive(Clone, Debug)]
 pub struct Overview {
     pub at: Timestamp,
-    /// The watcher, as seen from outside.
     pub watcher: WatcherView,
     pub agents: Vec<AgentOverview>,
     pub mailboxes: Vec<MailboxOverview>,
@@ -136,9 +133,7 @@ pub struct Overview {
     pub undecided: Vec<AskedRequest>,
     /// Ladders of tasks that are not acked, the highest phase first.
     pub ladders: Vec<LadderFile>,
-    /// Troubles of the blackboard, and control files.
     pub troubles: Vec<BoardTrouble>,
-    /// Steps that wait for an intervention.
     pub steps: Vec<StuckStep>,
     /// Tasks of the blackboard that are not finished.
     pub open_tasks: u64,
@@ -168,7 +163,6 @@ impl Overview {
         self.needs.retain(|need| need.person.as_ref().is_none_or(|whose| whose == person));
     }
 
-    /// How many needs a person must see to, as they are shown.
     pub fn urgent(&self) -> usize {
         join_by_cause(&self.needs).iter().filter(|need| need.need.is_urgent()).count()
     }

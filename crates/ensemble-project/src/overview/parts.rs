@@ -29,7 +29,6 @@ const MAIL_READ_MAX: usize = 50;
 const WORDS_CHARS_MAX: usize = 60;
 /// The type of the answer to a shutdown request.
 const FAREWELL_TYPE: &str = "shutdown_response";
-/// The mailbox of instructions.
 const DISPATCH: &str = "dispatch";
 /// The directories of a mailbox in which a change changes what is shown of it.
 const SHOWN_STATES: [&str; 4] = ["new", "front", "cur", "dead"];
@@ -68,7 +67,6 @@ pub(super) struct SeenMailbox {
     /// Tasks that were settled without their plan, whose notice is not received.
     pub(super) unplanned: Vec<UnplannedTask>,
     pub(super) mail: Vec<PersonMail>,
-    /// The parts of it that cannot be read.
     pub(super) unreadable: Vec<UnreadablePart>,
 }
 

@@ -75,14 +75,12 @@ pub struct OverviewReader {
     looks_again: bool,
 }
 
-/// The members, and what of the roster cannot be read.
 #[derive(Debug, Default)]
 pub(super) struct RosterView {
     pub(super) members: Vec<Member>,
     unreadable: Vec<UnreadablePart>,
 }
 
-/// The state of all mailboxes and requests together.
 #[derive(Default)]
 struct MailView {
     views: Vec<MailboxOverview>,

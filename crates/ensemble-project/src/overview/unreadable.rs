@@ -10,7 +10,6 @@ use super::server_remedy;
 use crate::attention::{UnreadCause, UnreadablePart};
 
 impl UnreadablePart {
-    /// A part, and why it cannot be read.
     pub fn new(about: impl Into<String>, error: &Error) -> Self {
         let (why, help, cause) = (error.to_string(), help(error), cause(error));
         Self { about: about.into(), why, help, cause }

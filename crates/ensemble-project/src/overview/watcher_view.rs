@@ -95,7 +95,6 @@ impl WatcherView {
         self.holder.as_deref().zip(by).is_some_and(|(holder, by)| holder.ends_with(&by))
     }
 
-    /// The last status that a watcher has written.
     pub fn status(&self) -> Option<&Value> {
         self.said.status.as_ref()
     }
@@ -119,7 +118,6 @@ impl WatcherView {
         failures.into_iter().flatten().map(trouble).collect()
     }
 
-    /// The members as a watcher has seen them last.
     pub(super) fn observed(&self) -> &[ObservedMember] {
         &self.said.observed
     }

@@ -95,7 +95,6 @@ impl AlertRule {
         Ok(())
     }
 
-    /// How long a need must last before the alert.
     pub fn delay(&self) -> Duration {
         self.delay.map_or(DELAY, Duration::from)
     }

@@ -24,7 +24,6 @@ impl Project {
         same.or_else(|| people.first()).cloned().unwrap_or_else(Name::operator)
     }
 
-    /// Whether a name is that of a person who runs the team.
     pub fn is_person(&self, name: &Name) -> bool {
         name.is_operator() || self.config.people.contains(name)
     }

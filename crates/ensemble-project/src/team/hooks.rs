@@ -158,7 +158,6 @@ pub enum GivenWays {
     Nothing,
 }
 
-/// What the program of a profile gets.
 pub fn given_ways(project: &Project, profile: &Profile) -> GivenWays {
     match wants_hooks(project, profile) {
         true => GivenWays::Hooks,

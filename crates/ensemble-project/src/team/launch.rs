@@ -23,7 +23,6 @@ use crate::project::QUEUE_VARIABLE;
 /// Bytes of a pass: 128 bits.
 const PASS_BYTES: usize = 16;
 
-/// Result of bringing up an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HowBrought {
@@ -49,14 +48,12 @@ pub enum HowBrought {
 pub struct LaunchOrder {
     /// The command, as `sh -c` takes it.
     pub command: String,
-    /// Variables added to its environment.
     pub env: Vec<(String, String)>,
     pub generation: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct LaunchedAgent {
-    /// The agent's roster record after the start.
     pub member: Member,
     pub how: HowBrought,
 }

@@ -101,7 +101,6 @@ impl<'a> ProjectTeam<'a> {
         &self.server
     }
 
-    /// The team's session, under any name; `None` if none runs.
     pub fn session(&self) -> Result<Option<TeamSession>> {
         team_session(self.project)
     }

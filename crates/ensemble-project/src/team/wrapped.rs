@@ -25,9 +25,7 @@ use crate::panes;
 /// Everything a wrapper starts its agent with.
 #[derive(Clone, Debug)]
 pub struct PreparedLaunch {
-    /// Command, environment and generation.
     pub launch: LaunchOrder,
-    /// The path of the wrapper's socket.
     pub socket: PathBuf,
 }
 
