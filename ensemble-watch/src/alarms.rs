@@ -45,13 +45,11 @@ use serde_json::json;
 use crate::board_leases;
 
 const ALARM_TYPE: &str = "board.alarm";
-/// Recipient of alarms if no other is known.
 const USUAL_RECIPIENT: &str = "conductor";
 /// Received before messages of default priority.
 const PRIORITY: u8 = 1;
 /// Number of hexadecimal digits of a digest in an id.
 const ID_DIGITS: usize = 40;
-/// Characters of a text that an alarm quotes.
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
 pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
@@ -105,7 +103,6 @@ impl AlarmReporter {
         }
     }
 
-    /// Notes a change in the board's directory.
     pub(crate) fn changed(&mut self, now: Monotonic) {
         self.next_look = now;
     }

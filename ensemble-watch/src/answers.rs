@@ -26,7 +26,6 @@ use serde_json::Value;
 use ensemble_core::Result;
 use ensemble_core::dropbox::{CompleteFile, UnfitFile};
 
-/// How many files in a row the watcher answers to one author.
 pub(crate) const ANSWERS_MAX: u32 = 5;
 /// The fields of a file that may name the message it is about.
 const SUBJECT_FIELDS: [&str; 5] = ["message_id", "messageId", "task_id", "taskId", "causation_id"];
@@ -37,7 +36,6 @@ const NOTICE_DIGITS: usize = 40;
 /// How much of a file that cannot be read is searched, in bytes.
 const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether a file is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPermit {
     /// The author of the file is notified.

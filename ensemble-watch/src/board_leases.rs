@@ -95,13 +95,11 @@ impl BoardWatch {
         agents.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// The board, to take back what an ended agent holds there.
     pub(crate) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
         BoardHands { leases: self.leases.as_mut().filter(|_| !self.is_copy), recorder }
     }
 }
 
-/// The tasks and reviews that an agent holds on the board.
 pub(crate) struct BoardHands<'a> {
     leases: Option<&'a mut BoardLeases>,
     recorder: &'a dyn Recorder,

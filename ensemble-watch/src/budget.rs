@@ -32,7 +32,6 @@ const BYTES_A_LOOK: u64 = 16 * 1024 * 1024;
 /// When the next look follows one that has not read everything.
 const UNFINISHED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The usage that was read so far.
 pub(crate) struct BudgetWatch {
     next: Monotonic,
     is_limited: bool,

@@ -104,7 +104,6 @@ impl EventQueue {
         }
     }
 
-    /// Takes the oldest event.
     pub(crate) fn pop(&mut self) -> Option<FsEvent> {
         let block = self.blocks.front_mut()?;
         let event = block.pop();

@@ -26,9 +26,7 @@ use ensemble_core::dropbox::{CompleteFile, message_source};
 
 /// The type of the message to an author about vague words.
 const ADVICE_TYPE: &str = "report.advice";
-/// How many findings one message names.
 const FINDINGS_SHOWN_MAX: usize = 20;
-/// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
 pub(crate) struct ReportJudge {

@@ -126,7 +126,6 @@ impl LadderThread {
     }
 }
 
-/// The data of the thread.
 struct LadderWorker {
     ladders: Ladders<'static>,
     spool: Arc<Spool>,

@@ -6,7 +6,6 @@ use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
 
-/// Where the mailboxes are, for the notifier.
 pub(crate) trait MailSource {
     /// The ids of up to `limit` messages that this agent could receive from a mailbox now.
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;

@@ -28,7 +28,6 @@ use serde_json::json;
 
 use crate::mail::MailSource;
 
-/// The least time between two starts of one agent.
 const PAUSE: Duration = Duration::from_secs(60);
 /// How many waiting messages are searched for one that needs a reader.
 const LOOKED_AT_MAX: usize = 100;

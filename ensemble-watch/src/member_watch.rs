@@ -145,7 +145,6 @@ impl MemberWatch {
         self.next_look = self.next_look.min(now + LOOK_INTERVAL_MIN);
     }
 
-    /// Whether the end of this process is the end of its agent.
     pub(crate) fn is_root(&self, process: &WatchedProcess) -> bool {
         let Some(member) = self.members.get(&process.agent) else { return false };
         let is_it = |pid: u32, started| pid == process.pid && started == process.started;
@@ -213,7 +212,6 @@ impl MemberWatch {
         changed
     }
 
-    /// The process without which there is no agent has ended.
     pub(crate) fn process_ended(
         &mut self,
         process: &WatchedProcess,

@@ -13,7 +13,6 @@ use crate::wakes::LoopWaker;
 
 pub(crate) use self::NoFollower as ServerFollower;
 
-/// The thread that would follow servers.
 pub(crate) struct NoFollower;
 
 impl NoFollower {

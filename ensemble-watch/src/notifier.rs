@@ -43,7 +43,6 @@ pub(crate) const WAITER_PATIENCE: Duration = Duration::from_secs(5);
 /// The attempt of pane tasks that no schedule has asked for.
 const UNASKED: u64 = 0;
 
-/// An agent that is notified.
 struct NotifyTarget {
     entry: PaneEntry,
     profile: Arc<Profile>,
@@ -61,7 +60,6 @@ struct NotifyTarget {
     typed: Option<(u64, NudgeText)>,
     /// The attempt that is left to the session's own waiter, and until when.
     awaited: Option<AwaitedAttempt>,
-    /// How many lines were submitted.
     keystrokes: u64,
     sidebar: SidebarMail,
 }
@@ -174,7 +172,6 @@ impl MailNotifier {
         }
     }
 
-    /// Notes how many messages an agent holds.
     pub(crate) fn note_held(&mut self, now: Monotonic, agent: &Name, held: usize) {
         let Some(target) = self.targets.get_mut(agent) else { return };
         target.sidebar.held = held as u64;
@@ -205,7 +202,6 @@ impl MailNotifier {
         }
     }
 
-    /// Has an agent's pane observed, if it has one.
     pub(crate) fn observe_agent(&mut self, agent: &Name) {
         if let Some(target) = self.targets.get(agent) {
             let entry = target.entry.clone();
@@ -317,7 +313,6 @@ impl MailNotifier {
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
     }
 
-    /// Lets time pass and performs what is due.
     pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource, recorder: &dyn Recorder) {
         for target in self.targets.values_mut() {
             target.schedule.handle_timeout(now);

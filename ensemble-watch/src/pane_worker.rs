@@ -51,7 +51,6 @@ pub(crate) struct PaneTask {
     pub(crate) kind: PaneTaskKind,
 }
 
-/// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct PaneWorkers {
     means: WorkerContext,
@@ -70,7 +69,6 @@ impl Drop for PaneWorkers {
     }
 }
 
-/// Shared state of the worker threads.
 #[derive(Clone, Debug)]
 struct WorkerContext {
     sources: AgentSources,
@@ -101,7 +99,6 @@ impl PaneWorkers {
     }
 }
 
-/// One such thread.
 struct PaneWorker {
     server: TmuxServer,
     means: WorkerContext,
@@ -273,7 +270,6 @@ fn report_state(entry: &PaneEntry, observation: &PaneObservation) {
     }
 }
 
-/// The first half of a nudge.
 fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<TextOutcome> {
     match kind {
         PaneTaskKind::Interrupt => pane.interrupt(text),

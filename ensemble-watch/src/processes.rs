@@ -49,7 +49,6 @@ impl WatchedProcesses {
         self.watched.values().flatten().map(|fd| fd.as_fd())
     }
 
-    /// The processes that have ended since the last call.
     pub(crate) fn take_ended(&mut self) -> Vec<WatchedProcess> {
         let mut open: Vec<(&WatchedProcess, PollFd<'_>)> = self
             .watched

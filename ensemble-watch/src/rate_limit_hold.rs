@@ -42,7 +42,6 @@ struct LimitHold {
     given_up: bool,
 }
 
-/// The result of an inspection of an agent's pane.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaneLook {
     /// Its leases are extended now.
@@ -141,7 +140,6 @@ const fn may_hide_a_limit(state: AgentState) -> bool {
     matches!(state, Ready | Draft | Starting | Unknown)
 }
 
-/// Extends the leases of a parked agent's messages.
 pub(crate) fn extend<'l>(
     held: impl IntoIterator<Item = &'l (Lease, Duration)>,
     queue: &dyn Broker,

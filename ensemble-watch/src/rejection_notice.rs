@@ -35,7 +35,6 @@ const TASKS: &str = "tasks";
 const AGAIN_TYPE: &str = "mail.again";
 /// How much of a file that cannot be read is searched for its author, in bytes.
 const SEARCHED_BYTES_MAX: usize = 16 * 1024;
-/// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
 /// As [`CompleteFile::author`](ensemble_core::dropbox::CompleteFile::author), for a text that is not YAML: the value of the best such field.

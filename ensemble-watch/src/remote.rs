@@ -90,7 +90,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const APART_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which hosts exchange logs and agents.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
 
 /// Its name among the troubles, its interval, and what it does.
@@ -136,7 +135,6 @@ fn unless_limited<T>(queue: &NatsTransport, upkeep: impl FnOnce() -> Result<T>) 
     if queue.is_limited() { Ok(()) } else { upkeep().map(drop) }
 }
 
-/// State of the thread.
 pub(crate) struct ServerFollower {
     project: Project,
     options: NatsOptions,
@@ -232,7 +230,6 @@ impl ServerFollower {
         Self { sight, ..self }
     }
 
-    /// Runs until the watcher has ended.
     pub(crate) fn run(&mut self) {
         let mut was_connected = None;
         loop {
@@ -347,7 +344,6 @@ impl ServerFollower {
         told
     }
 
-    /// Tells the loop which messages wait for the agents of this host.
     fn tell_of_mail(&mut self, queue: &NatsTransport) -> Result<()> {
         let (entries, _) = panes::read_all(&self.project.panes())?;
         for entry in entries {

@@ -44,7 +44,6 @@ use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
-/// Delay before a failed step is retried.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Carries out a decision that needs more than a message. An example is the end of a worker that
@@ -190,7 +189,6 @@ impl RequestWatch {
         }
     }
 
-    /// Withdraws a request of an agent without authority.
     fn withdraw(
         &self,
         entry: &RequestEntry,
@@ -241,7 +239,6 @@ impl RequestWatch {
         }
     }
 
-    /// Lets time pass and does what is due.
     pub(crate) fn drive(
         &mut self,
         now: Monotonic,

@@ -31,7 +31,6 @@ pub(crate) struct DueAction {
     pub(crate) ended: bool,
 }
 
-/// Dispatch and Conductor.
 pub(crate) struct WaitingRoles {
     dispatch: WaitingRole,
     conductor: WaitingRole,
@@ -98,7 +97,6 @@ impl WaitingRoles {
         }
     }
 
-    /// Lets time pass.
     pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) -> DueAction {
         self.reads = READS_A_STEP;
         let mut due = DueAction::default();

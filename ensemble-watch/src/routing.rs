@@ -23,7 +23,6 @@ use ensemble_reports::contract::{self, ContractKind, DocumentNode, is_copy_of, m
 use crate::judge::ReportJudge;
 use crate::work_file::{WorkFile as _, contract_of};
 
-/// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
 /// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
@@ -31,7 +30,6 @@ const REPORTS: &str = "reports";
 /// What file managers add to the name of a copy, besides a number.
 const COPY_WORDS: [&str; 5] = ["copy", "kopie", "copie", "copia", "-"];
 
-/// The action for one file.
 #[derive(Debug)]
 pub(crate) enum RoutingPlan {
     /// Publish its messages, then enter the version into the ledger.

@@ -162,7 +162,6 @@ impl Watcher {
     }
 }
 
-/// Takes the project's lock, which only another watcher keeps.
 fn acquire_lock(path: &Path, patience: Duration) -> Result<FileLock> {
     let start = Instant::now();
     loop {

@@ -60,7 +60,6 @@ impl ServerScreens {
         (!self.agents.is_empty()).then_some(self.next)
     }
 
-    /// Asks, if it is time. Returns the agents whose screens have changed.
     pub(crate) fn ask(&mut self, now: Instant, server: &TmuxServer) -> Vec<Name> {
         if self.due().is_none_or(|due| due > now) {
             return Vec::new();

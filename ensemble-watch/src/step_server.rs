@@ -30,7 +30,6 @@ use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 const ROUND: Duration = Duration::from_millis(250);
 /// How long to wait after a change before looking, because busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
-/// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// An observation of the loop, to act upon.

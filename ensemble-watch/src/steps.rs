@@ -33,10 +33,8 @@ use crate::watch_set::{WatchSet, WatchedPlace};
 const QUIET: Duration = Duration::from_millis(100);
 /// How long the loop waits for other writers.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// The watcher's work on step queues.
 pub(crate) struct StepUpkeep {
     path: PathBuf,
     options: StepOptions,
@@ -143,7 +141,6 @@ impl StepUpkeep {
         std::mem::replace(&mut self.said, held) != held
     }
 
-    /// Renews the leases of steps whose holders are seen working.
     pub(crate) fn extend_leases(
         &self,
         now: Monotonic,
@@ -199,7 +196,6 @@ fn log_name() -> String {
     format!("{STEPS_FILE}-wal")
 }
 
-/// Identity of the file, if it exists.
 fn id_of(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))

@@ -45,7 +45,6 @@ impl UnplannedTasks {
         self.next
     }
 
-    /// Looks, if it is time for it.
     pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) {
         if now < self.next {
             return;

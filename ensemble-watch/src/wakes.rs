@@ -13,7 +13,6 @@ use ensemble_team::roster::PaneObservation;
 use crate::processes::WatchedProcess;
 use crate::servers::ServerNews;
 
-/// A reason to step.
 #[derive(Debug)]
 pub(crate) enum LoopWake {
     /// A watched directory changed.

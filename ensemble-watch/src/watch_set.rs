@@ -183,7 +183,6 @@ impl WatchSet {
     }
 }
 
-/// What the loop sleeps on.
 #[derive(Debug)]
 pub(crate) struct LoopSources {
     pub(crate) watch_set: WatchSet,
@@ -238,12 +237,10 @@ impl LoopSources {
         }
     }
 
-    /// Whether events wait for a later step.
     pub(crate) const fn has_events(&self) -> bool {
         self.events.len() > 0
     }
 
-    /// Reads the pending events of the system.
     fn read_events(&mut self) {
         for _ in 0..READS_A_STEP {
             if self.events.len() >= EVENTS_KEPT_MAX {

@@ -19,7 +19,6 @@ use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// How long a command may take.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 /// How long the status line shows an alert.
 const SHOWN: Duration = Duration::from_secs(10);

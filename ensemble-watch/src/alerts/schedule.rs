@@ -126,7 +126,6 @@ struct SentAlert {
     failed: Option<(u32, Monotonic)>,
 }
 
-/// The rules, and the occurrences that last.
 #[derive(Debug)]
 pub(super) struct AlertSchedule {
     rules: Vec<AlertRule>,
@@ -225,7 +224,6 @@ impl AlertSchedule {
         is_retried
     }
 
-    /// An alert has reached its channel.
     pub(super) fn succeeded(&mut self, due: &DueAlert) {
         if let Some(entry) = self.entries.get_mut(&due.occurrence.key) {
             entry.told[due.rule].failed = None;

@@ -7,7 +7,6 @@ use super::Engine;
 use crate::failure_log::FAILURES;
 
 impl Engine {
-    /// Writes the status again, for instance because the watcher stops.
     pub(crate) fn write_status_now(&mut self) {
         let now = SystemClock.monotonic();
         self.status.write_now(now, self.describe(now));

@@ -42,7 +42,6 @@ const RECORDED_WAITING_MAX: usize = 1_000;
 const ACKS: &str = "ack";
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
-/// The drop boxes of the queue, and where their files go.
 pub(super) struct DropBoxes {
     /// Missing while the queue's directory is.
     boxes: Option<OpenBoxes>,

@@ -140,7 +140,6 @@ impl AuthorFeedback {
         file.name_task(|task, author| self.ends.meant_task(&*context.spool, task, author).ok());
     }
 
-    /// Whether an end of this task is known.
     pub(super) fn has_ended(&self, task: &str) -> bool {
         self.ends.has_ended(task).unwrap_or(true)
     }

@@ -120,7 +120,6 @@ impl EngineMail {
         }
     }
 
-    /// Takes the bindings of agents to panes.
     pub(super) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
         self.notifier.bind(now, entries);
         self.all_changed();

@@ -68,7 +68,6 @@ impl EngineContext {
     }
 }
 
-/// The watcher's state, by subject.
 pub(crate) struct Engine {
     context: EngineContext,
     sources: LoopSources,

@@ -162,7 +162,6 @@ impl Engine {
         self.reconcile.handle(now, Event::PathsReplaced);
     }
 
-    /// Reads the bindings of agents to panes.
     pub(super) fn rebind(&mut self, now: Monotonic) {
         match panes::read_all(&self.context.project.panes()) {
             Ok((entries, errors)) => {

@@ -22,10 +22,8 @@ use crate::rate_limit_hold::{self, ClockMoment, RateLimitHold};
 use crate::requests::keep_gated;
 use crate::roles::WaitingRoles;
 
-/// How often the loop looks at leases.
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 
-/// The agents and their leases.
 pub(super) struct EngineTeam {
     pub(super) members: MemberWatch,
     pub(super) leases: MailboxLeases,

@@ -13,7 +13,6 @@ use ensemble_team::board::AlarmCondition;
 use ensemble_team::roster::PaneObservation;
 use serde_json::{Value, json};
 
-/// Most messages and steps that an alarm names.
 const NAMED_MAX: usize = 5;
 
 /// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
@@ -148,7 +147,6 @@ fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// Takes back messages of an agent that is gone, and what it holds elsewhere.
 pub(crate) fn return_all(
     agent: &Name,
     why: &str,

@@ -24,7 +24,6 @@ const REMEMBER_MAX: Duration = Duration::from_secs(60 * 60);
 /// The largest file of an earlier watcher that is read, in bytes.
 const REMEMBERED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A lease that was extended for its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeptLease {
     holder: Name,
@@ -61,7 +60,6 @@ pub(crate) struct KeptLeases {
     is_changed: bool,
 }
 
-/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LeaseMemory {
     boot_id: String,
@@ -180,7 +178,6 @@ impl KeptLeases {
     }
 }
 
-/// Extends the leases of messages whose holders are seen working.
 pub(crate) fn keep_mail(
     now: Monotonic,
     held: &[(Lease, Duration)],
@@ -203,7 +200,6 @@ pub(crate) fn keep_mail(
     }
 }
 
-/// Renews the leases of steps whose holders are seen working.
 pub(crate) fn keep_steps(
     store: &StepStore,
     now: Monotonic,

@@ -72,7 +72,6 @@ impl SharedBoard {
         Ok(())
     }
 
-    /// Access to what an exited agent holds on the board.
     pub(super) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
         self.watch.hands(recorder)
     }

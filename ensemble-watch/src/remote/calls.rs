@@ -39,7 +39,6 @@ pub(super) struct HostCalls {
     host: Name,
     desk: CallContext,
     next_scan: Monotonic,
-    /// Calls that are being answered.
     open: BTreeSet<Name>,
     answered: Receiver<(Name, ReadyOutcome)>,
     answers: Sender<(Name, ReadyOutcome)>,
@@ -106,7 +105,6 @@ impl HostCalls {
 }
 
 impl CallContext {
-    /// Asks a worker of this host, as `ensemble agent ping` does.
     fn ping(&self, ping: &PingCall) -> Result<ReadyOutcome> {
         let project = &self.project;
         let mut bound = match panes::find(&project.panes(), &ping.worker)? {

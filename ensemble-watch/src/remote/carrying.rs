@@ -21,7 +21,6 @@ const DELAY_MIN: Duration = Duration::from_secs(1);
 const DELAY_MAX: Duration = Duration::from_secs(60);
 const SHOWN_MAX: usize = 10;
 
-/// The current failures, by place.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTroubles(BTreeMap<String, String>);
 

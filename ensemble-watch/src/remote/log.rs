@@ -116,7 +116,6 @@ impl LogExchange {
         Ok(has_news)
     }
 
-    /// Appends a line to the log of its host and day.
     fn append_line(&self, line: &ShippedLine) -> Result<()> {
         // A line that is not a record cannot be merged by time.
         let Ok(record) = Record::parse(line.text.as_bytes()) else { return Ok(()) };
