@@ -87,7 +87,9 @@ impl Arguments {
         };
         let mut asked = BTreeSet::new();
         let (team, _alone) = loop {
-            let members = present_members(project)?;
+            let mut members = present_members(project)?;
+            // Those who stay were asked before.
+            members.retain(|member| !asked.contains(&(member.name.clone(), member.generation)));
             let fates = farewell.drain(&ProjectQueue::open(context)?, &members, start_watcher)?;
             print_fates(context, &fates)?;
             asked.extend(members.into_iter().map(|member| (member.name, member.generation)));
