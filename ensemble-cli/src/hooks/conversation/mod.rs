@@ -41,6 +41,7 @@ use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
+use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_project::QUEUE_VARIABLE;
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -80,6 +81,8 @@ struct Conversation<'a> {
     is_cancelled: bool,
     /// Until when nothing is said.
     quiet_until: Option<Instant>,
+    /// Since when each prompt has met a usage limit.
+    limited_since: Option<Instant>,
 }
 
 /// Starts the agent of these words, and speaks with it until it ends.
@@ -112,6 +115,7 @@ pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
         asked: Vec::new(),
         is_cancelled: false,
         quiet_until: None,
+        limited_since: None,
     };
     conversation.run(&queue)
 }
@@ -222,6 +226,7 @@ impl Conversation<'_> {
     fn take_answer(&mut self, queue: &ProjectQueue, answer: &Value) -> Outcome {
         let prompt = self.prompt.take().unwrap_or_default();
         self.is_cancelled = false;
+        let limited_since = self.limited_since.take();
         show("\n");
         // A question that cannot be withdrawn, because a person has just answered it, does not keep the turn from ending.
         let withdrawn = self.withdraw(queue);
@@ -245,7 +250,10 @@ impl Conversation<'_> {
         self.end_turn(Event::Failure, input)?;
         if is_limited {
             self.activity = Activity::Limited;
-            self.keep_held(queue)?;
+            let since = *self.limited_since.insert(limited_since.unwrap_or_else(Instant::now));
+            if since.elapsed() < PARK_MAX {
+                self.keep_held(queue)?;
+            }
         }
         withdrawn
     }
