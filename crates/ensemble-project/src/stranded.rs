@@ -10,6 +10,7 @@
 //!
 //! A file that was routed before is not stranded. Its name, its time and its writer decide; no file is read.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -36,14 +37,13 @@ const REMEMBERED: Duration = Duration::from_secs(DONE_DAYS_DEFAULT * 24 * 60 * 6
 pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<StrandedFile>> {
     let mailboxes = queue.mailboxes()?;
     let (table, routes) = (project.drop_boxes()?, project.routes()?);
-    let mut found = Vec::new();
+    let (mut found, mut read_by) = (Vec::new(), BTreeMap::new());
     for spec in table.iter() {
         if spec.directory().is_some_and(|directory| !project.queue.join(directory).is_dir()) {
             continue;
         }
         let drop_box = DropBox::open(&project.queue, spec)?;
-        let mut writers = None;
-        let mut files = drop_box.dir().names()?;
+        let (mut writers, mut files) = (None, drop_box.dir().names()?);
         files.retain(|file| drop_box.takes(file));
         files.sort_unstable();
         for file in files {
@@ -64,7 +64,9 @@ pub fn find_stranded(project: &Project, queue: &dyn Broker) -> Result<Vec<Strand
                     ("no route matches its name".to_owned(), rename_help(spec.name(), &file))
                 }
                 Ok(Some(destination)) => {
-                    let mut to = destination.to.iter().map(|to| project.mailbox_of(to));
+                    let mut to = destination.to.iter().map(|to| {
+                        read_by.entry(to.clone()).or_insert_with(|| project.mailbox_of(to)).clone()
+                    });
                     let missing = to.find(|to| !mailboxes.contains(to));
                     let is_old = age(&stat) >= WRITER_PATIENCE;
                     if (missing.is_none() && !is_old)
