@@ -375,7 +375,7 @@ fn an_agent_that_reads_another_mailbox_gets_its_mail_and_its_answers_there() {
         assert!(bed.mailbox(&format!("w1/done/{id}.yaml")).exists(), "{id}");
         assert!(bob("recv").contains("\nhalf\n"), "{id}");
     }
-    bed.ok("mailbox add bob");
+    ["bob", "eve"].iter().for_each(|name| drop(bed.ok(&format!("mailbox add {name}"))));
     bob("send --all -m hello");
     assert_eq!(of_member(&bed, "bob", "recv", "").code, 3, "to all others");
 }

@@ -67,8 +67,8 @@ pub(crate) fn all_recipients(
     sender: &Name,
 ) -> Outcome<Vec<Name>> {
     let (mut all, own) = (queue.mailboxes()?, project.mailbox_of(sender));
-    // People are not among them, and what goes to the sender's name goes to the mailbox that it reads.
-    all.retain(|it| *it != own && it != sender && !project.is_person(it));
+    // People are not among them, nor names of agents that read the sender's mailbox.
+    all.retain(|it| project.mailbox_of(it) != own && !project.is_person(it));
     match all.is_empty() {
         true => Err(Failure::refused("there is no other mailbox to send to")),
         false => Ok(all),
