@@ -20,7 +20,7 @@ const REPORT_SHAPES: usize = 4;
 /// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
 const READS_ENVIRONMENT: [&str; 3] = ["/main.rs", "/tmux/control.rs", "/sim/"];
 /// Shipped code that reads files by the standard library, and why it may.
-const READS_PLAINLY: [(&str, &str); 18] = [
+const READS_PLAINLY: [(&str, &str); 16] = [
     ("examples/embedders/", "what an embedder would write"),
     ("ensemble-core/src/sys/", "files of the kernel"),
     ("ensemble-tmux/src/sys/", "files of the kernel"),
