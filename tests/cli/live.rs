@@ -222,7 +222,7 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
     // What a key runs is for the queue that is shown, wherever the view was started.
     screen.press(&["a"]);
     screen.shows("`ensemble --queue");
-    // It is no nudge, either.
+    // Nor does that key nudge its agent.
     screen.press(&["n"]);
     screen.shows("nothing to answer");
     // The last word of a long text is seen.
