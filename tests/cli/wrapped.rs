@@ -372,5 +372,7 @@ fn agents_that_start_at_once_in_a_new_project_share_its_queue() {
         }
         let boxes = fs::read_dir(bed.mailbox("")).unwrap().count();
         assert!(boxes >= AGENTS, "{boxes} mailboxes");
+        let queue = bed.project().join("queue").display().to_string();
+        eventually("the watcher has ended", || !crate::bed::is_running(&queue));
     }
 }

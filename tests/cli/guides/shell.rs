@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
 use ensemble_tmux::tmux::TmuxServer;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use super::page::{Ids, Shown, is_shown, with_ids};
@@ -204,6 +204,19 @@ impl Shell {
     }
 }
 
+impl Shell {
+    /// Kills the processes whose environment names this home; returns whether none was left.
+    fn kill_processes_of(home: &Path) -> bool {
+        let home = home.display().to_string();
+        let mut found = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+            let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            String::from_utf8_lossy(&environment).contains(&home).then_some(pid)
+        });
+        !found.any(|process| kill_process(process, Signal::KILL).is_ok())
+    }
+}
+
 impl Drop for Shell {
     fn drop(&mut self) {
         Self::end_teams(self.home.path());
@@ -212,5 +225,9 @@ impl Drop for Shell {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
+        // What outlives the shell, such as a watcher, would write into a directory that is being removed.
+        while !Self::kill_processes_of(self.home.path()) {
+            std::thread::yield_now();
+        }
     }
 }

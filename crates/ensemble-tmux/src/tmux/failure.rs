@@ -26,7 +26,13 @@ impl TmuxFailure {
         let no_server = text.contains("no server running on")
             || (text.contains("error connecting to")
                 && (text.contains("(No such file") || text.contains("(Connection refused")));
-        if no_server { Self::NoServer } else { Self::Refused(one_line(text)) }
+        // A server ends with its last session, also while it is asked.
+        let is_lost = ["server exited", "lost server"].iter().any(|said| text.contains(said));
+        match () {
+            () if no_server => Self::NoServer,
+            () if is_lost => Self::Lost,
+            () => Self::Refused(one_line(text)),
+        }
     }
 
     /// The error for a caller who wanted to `operation`.
@@ -81,6 +87,9 @@ mod tests {
             "no server running on /tmp/s",
         ] {
             assert_eq!(TmuxFailure::from_complaint(text), TmuxFailure::NoServer, "{text}");
+        }
+        for text in ["server exited unexpectedly\n", "lost server"] {
+            assert_eq!(TmuxFailure::from_complaint(text), TmuxFailure::Lost, "{text}");
         }
         let denied = "error connecting to /tmp/s (Permission denied)";
         assert_eq!(TmuxFailure::from_complaint(denied), TmuxFailure::Refused(denied.to_owned()));
