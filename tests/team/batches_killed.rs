@@ -56,8 +56,12 @@ fn a_child_process_plays_its_role() {
         review_dirs: Vec::new(),
     };
     let one = batch("one");
+    let mut rest = |longest| {
+        nap(longest);
+        Ok(())
+    };
     let told =
-        between_marks(|| dispatcher.collect(&one, BatchLimits::default(), &mut nap)).unwrap();
+        between_marks(|| dispatcher.collect(&one, BatchLimits::default(), &mut rest)).unwrap();
     // Every Dispatcher received the same text.
     let counts = dispatcher.batches.published_summary(&one.id).unwrap().expect("it was told of");
     assert_eq!(told.summary(), &counts);

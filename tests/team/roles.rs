@@ -120,10 +120,11 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
         rests += 1;
         stage.clock.advance(longest.min(Duration::from_secs(1)));
         stage.report(&format!("t-{rests}"), "status: success\nsummary: 3 of 3 (100%)");
+        Ok(())
     });
     let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     assert_eq!((rests, summary.completed_tasks), (2, 2));
-    let mut no_rest = |_| panic!("it has been told of");
+    let mut no_rest = |_| -> ensemble_core::Result<()> { panic!("it has been told of") };
     let heard = conductor.await_summary(&sent, None, &mut |_| (), &mut no_rest).unwrap();
     assert_eq!(heard, Some(summary));
 }
@@ -155,7 +156,7 @@ fn a_summary_is_the_same_in_every_order_of_its_tasks_and_a_stopped_one_is_no_suc
         stage.report("t-2", "status: failed\nreason: 0 of 3 keys (0%) are there");
         stage.report("t-3", "status: success\nsummary: 3 of 3 (100%)");
         stage.report("t-4", "status: blocked\nreason: 0 of 3 keys (0%) are there");
-        let mut no_rest = |_| panic!("all reports are there");
+        let mut no_rest = |_| -> ensemble_core::Result<()> { panic!("all reports are there") };
         let told = stage.dispatcher().collect(&batch(&tasks), BatchLimits::default(), &mut no_rest);
         let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
         assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 3), "{tasks:?}");
@@ -177,6 +178,7 @@ fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
         stage.conductor().await_summary(&batch(&["t-1"]), None, &mut |_| (), &mut |longest| {
             rests.push(longest.as_secs());
             stage.clock.advance(longest);
+            Ok(())
         });
     assert_eq!(heard.unwrap(), None);
     assert_eq!((stage.seconds(), rests.len()), (1_800, 60), "{rests:?}");
@@ -221,6 +223,7 @@ fn conductor_hears_each_escalation_of_its_batch_once() {
                 }
                 _ => panic!("it was told: {rests}"),
             }
+            Ok(())
         },
     );
     assert_eq!(told.unwrap().unwrap().status, SummaryStatus::Failed);
@@ -237,7 +240,7 @@ fn conductor_hears_of_what_is_given_up_while_it_looks_and_told_of_before_it_look
     };
     escalate("t-2", "unanswered");
     let mut heard = Vec::new();
-    let mut no_rest = |_| panic!("it has been told of");
+    let mut no_rest = |_| -> ensemble_core::Result<()> { panic!("it has been told of") };
     let told = stage.conductor().await_summary(
         &batch,
         None,
@@ -269,7 +272,7 @@ fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     // The state between the decision and the rename.
     std::fs::remove_file(stage.bed.state().join("batches/batch.told")).unwrap();
     std::fs::remove_file(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
-    let mut no_rest = |_| panic!("it does it itself");
+    let mut no_rest = |_| -> ensemble_core::Result<()> { panic!("it does it itself") };
     let heard = stage.conductor().await_summary(&batch, None, &mut |_| (), &mut no_rest).unwrap();
     assert_eq!(heard.as_ref(), Some(&summary));
     let landed = std::fs::read_to_string(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
@@ -295,6 +298,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
             4 => stage.report("bad", "status: failure\nreason: no disk"),
             _ => {}
         }
+        Ok(())
     });
     let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     // Whenever a report came, patience begins again.
@@ -338,6 +342,7 @@ fn a_task_counts_when_all_its_reviewers_approve_and_is_awaited_again_after_needs
             6 => stage.review("t-1.worker-3", "worker-3", "approved\nround: 2"),
             _ => panic!("all have approved"),
         }
+        Ok(())
     });
     let Ok(SummaryOutcome::Now(summary)) = told else { panic!("{told:?}") };
     assert_eq!((rests, summary.status), (6, SummaryStatus::Success));
@@ -373,7 +378,7 @@ fn reports_of_the_original_shapes_are_collected() {
     stage.bed.land("reports/a.yaml", "task_id: a\nstatus: failed\n"); // beside the better name
     let tasks = ["T-7", "a", "b", "c", "d", "e", "f"];
     let all = batch(&tasks);
-    let mut no_rest = |_| panic!("all reports are there");
+    let mut no_rest = |_| -> ensemble_core::Result<()> { panic!("all reports are there") };
     let told = stage.dispatcher().collect(&all, BatchLimits::default(), &mut no_rest).unwrap();
     let results = &told.summary().task_results;
     let read: Vec<_> = results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();

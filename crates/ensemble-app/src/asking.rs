@@ -174,7 +174,7 @@ fn carried_out(
             queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
         if !is_ours || watcher_runs(project) {
             waiter.wait(left().min(WATCHER_LOOK));
-            end_if_cancelled();
+            end_if_cancelled()?;
             continue;
         }
         let mut rest = |longest: Duration| {
@@ -186,7 +186,7 @@ fn carried_out(
             == DepartureResult::Elsewhere
         {
             waiter.wait(left().min(WATCHER_LOOK));
-            end_if_cancelled();
+            end_if_cancelled()?;
         }
     }
 }
@@ -225,7 +225,7 @@ fn decision_on(
         }
         let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
         waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
-        end_if_cancelled();
+        end_if_cancelled()?;
         let dialog = open_dialog(app, &entry.request.to)?;
         if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
             say(&waiting_for_person(app.project()?, &entry.request.to, dialog));

@@ -266,7 +266,7 @@ impl LeavingTeam<'_> {
             self.explain()?;
             line.get_or_insert_with(|| self.line());
             waiter.wait(LOOK_INTERVAL);
-            end_if_cancelled();
+            end_if_cancelled()?;
             if self.interrupt.is_noted() {
                 drop(line);
                 return Err(self.take_back()?);

@@ -10,6 +10,7 @@ use ensemble_team::board::BoardError;
 use serde::Serialize;
 
 use crate::exit_code::VerbExit;
+use crate::interrupt::CancelledCall;
 
 /// The code of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -97,6 +98,9 @@ impl FailureCode {
         }
         if error.area::<UndecidedRequest>().is_some() {
             return Some(Self::Undecided);
+        }
+        if error.area::<CancelledCall>().is_some() {
+            return Some(Self::Cancelled);
         }
         matches!(error.area(), Some(BoardError::Fenced { .. })).then_some(Self::Fenced)
     }

@@ -2,12 +2,11 @@
 //! take the message along.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ensemble_core::CancelToken;
+use ensemble_core::{AreaError, CancelToken, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, Outcome};
@@ -58,14 +57,24 @@ thread_local! {
     static CANCEL: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
 
-/// The payload with which a cancelled call unwinds out of its verb. It slept, and holds nothing.
+/// A call was cancelled while it slept; it holds nothing.
 #[derive(Debug)]
 pub struct CancelledCall;
 
+impl std::fmt::Display for CancelledCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("cancelled")
+    }
+}
+
+impl std::error::Error for CancelledCall {}
+
+impl AreaError for CancelledCall {}
+
 /// Answers a call in this thread, until its token is cancelled while it sleeps.
-pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> std::thread::Result<T> {
+pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> T {
     CANCEL.set(Some(token));
-    let answer = catch_unwind(AssertUnwindSafe(call));
+    let answer = call();
     CANCEL.set(None);
     answer
 }
@@ -75,10 +84,11 @@ pub fn cancel_token() -> Option<CancelToken> {
     CANCEL.with_borrow(Clone::clone)
 }
 
-/// Ends the call of this thread if it was cancelled: where a verb sleeps, before it looks again.
-pub fn end_if_cancelled() {
-    if cancel_token().is_some_and(|token| token.is_cancelled()) {
-        resume_unwind(Box::new(CancelledCall));
+/// An error if the call of this thread was cancelled: where a verb has slept, before it looks again.
+pub fn end_if_cancelled() -> Result<()> {
+    match cancel_token().is_some_and(|token| token.is_cancelled()) {
+        true => Err(CancelledCall.into()),
+        false => Ok(()),
     }
 }
 
@@ -109,7 +119,7 @@ impl Interrupt {
 
     /// Does something, usually sleeping, during which a signal ends this run at once; so does one
     /// that was noted before.
-    pub fn may_end_during(&self, action: impl FnOnce()) {
+    pub fn may_end_during(&self, action: impl FnOnce()) -> Result<()> {
         if let Some(calls) = CALLS.get() {
             calls.leave();
             action();
@@ -121,6 +131,7 @@ impl Interrupt {
         self.end_if_noted();
         action();
         self.may_die.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Whether a signal has asked this run to end.

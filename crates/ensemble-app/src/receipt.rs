@@ -116,7 +116,7 @@ impl<'a> ReceiptTracker<'a> {
                 return Ok(reached);
             }
             waiter.wait(left.min(longest));
-            end_if_cancelled();
+            end_if_cancelled()?;
         }
     }
 

@@ -139,10 +139,10 @@ pub fn assigner<'a>(
 }
 
 /// Sleeps as a driver asks for.
-pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
+pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) -> ensemble_core::Result<()> {
     |longest| {
         waiter.wait(longest);
-        end_if_cancelled();
+        end_if_cancelled()
     }
 }
 

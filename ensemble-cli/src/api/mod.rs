@@ -16,7 +16,6 @@
 
 mod news;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write as _};
 use std::path::PathBuf;
@@ -28,7 +27,7 @@ use ensemble_app::door_hints::{HintReader, render_hints, render_members};
 use ensemble_app::error_line::FailureCode;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::interrupt::{CancelledCall, RunningCalls, end_if_cancelled, run_call};
+use ensemble_app::interrupt::{RunningCalls, end_if_cancelled, run_call};
 use ensemble_core::CancelToken;
 use ensemble_core::message::{Name, describe_json_fault, read_foreign_json};
 use serde::Serialize;
@@ -124,6 +123,9 @@ impl ApiSession {
         render_members(&mut result, &render);
         let mut error = outcome.err().map(|failure| failure.into_line().error);
         if let Some(error) = &mut error {
+            if matches!(error.code, FailureCode::Cancelled) {
+                result = json!([]);
+            }
             error.message = render_hints(&error.message, &render);
             error.hint = error.hint.take().map(|hint| render_hints(&hint, &render));
         }
@@ -167,8 +169,7 @@ impl ApiSession {
         // Here and not in its thread: the end of stdin waits for each call that was read.
         self.calls.enter();
         std::thread::spawn(move || {
-            let (result, outcome) = run_call(token, || session.run(&call))
-                .unwrap_or_else(|unwound| (json!([]), Err(why_unwound(&*unwound))));
+            let (result, outcome) = run_call(token, || session.run(&call));
             session.running.fetch_sub(1, Ordering::SeqCst);
             session.cancels().remove(&number);
             session.answer(call.id, result, outcome);
@@ -204,7 +205,7 @@ impl ApiSession {
             self.calls.leave();
             source.sleep(left);
             self.calls.enter();
-            end_if_cancelled();
+            end_if_cancelled()?;
         }
     }
 
@@ -347,14 +348,6 @@ fn named_id(call: &ApiCall, param: &str) -> Outcome<String> {
     let id = call.params.get(param).filter(|id| id.is_string() || id.is_number());
     id.map(key_of)
         .ok_or_else(|| Failure::usage(format!("{param}: is missing: pass a text or a number")))
-}
-
-/// Why a call ended without an answer of its verb.
-fn why_unwound(unwound: &(dyn Any + Send)) -> Failure {
-    match unwound.is::<CancelledCall>() {
-        true => Failure::refused("cancelled").with_code(FailureCode::Cancelled),
-        false => Failure::new(VerbExit::Corrupt, "a bug: see stderr"),
-    }
 }
 
 /// Tells news until the subscription has ended.

@@ -6,6 +6,7 @@ use ensemble_app::batches::{open_dispatch, read_instruction};
 use ensemble_app::content::check_words;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::text;
 use ensemble_app::wait_line::WaitLine;
 use ensemble_core::Error;
@@ -86,10 +87,13 @@ impl Arguments {
                     printed = escalated(context, &batch, escalation);
                 }
             },
-            &mut |longest| match queue.directory() {
-                Some(_) => waiter.wait(longest),
-                // A summary may come from another host, which wakes nothing here.
-                None => waiter.wait(longest.min(LOOK_INTERVAL)),
+            &mut |longest| {
+                match queue.directory() {
+                    Some(_) => waiter.wait(longest),
+                    // A summary may come from another host, which wakes nothing here.
+                    None => waiter.wait(longest.min(LOOK_INTERVAL)),
+                }
+                end_if_cancelled()
             },
         )?;
         drop(line);

@@ -7,7 +7,6 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
-use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
@@ -299,10 +298,7 @@ impl Arguments {
         let patience = self.wait_for_reply.unwrap_or_default();
         let _line = WaitLine::new(format!("{} to answer", question.to), Some(patience));
         let awaited = AwaitedReply { question, asked_in, mailbox, patience };
-        let answer = awaited.wait(context, &queue, || {
-            end_if_cancelled();
-            false
-        })?;
+        let answer = awaited.wait(context, &queue, || false)?;
         let Some(answer) = answer else { return Ok(Value::Null) };
         if !context.out.is_json() {
             print_body(&context.out, &queue, &answer)?;

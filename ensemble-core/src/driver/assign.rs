@@ -80,7 +80,7 @@ impl TaskAssigner<'_> {
         &self,
         worker: &Name,
         mut pane: Option<&mut dyn AgentPane>,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<ReadyOutcome> {
         prepare(&mut pane);
         let _lock = self.lock(worker)?;
@@ -97,7 +97,7 @@ impl TaskAssigner<'_> {
         mut pane: Option<&mut dyn AgentPane>,
         host: &dyn LadderHost,
         is_watched: &dyn Fn() -> bool,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<AssignOutcome> {
         prepare(&mut pane);
         let _lock = self.lock(&order.worker)?;
@@ -117,7 +117,7 @@ impl TaskAssigner<'_> {
         order: DeliveryOrder,
         mut pane: Option<&mut dyn AgentPane>,
         host: &dyn LadderHost,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<HandedOver> {
         prepare(&mut pane);
         let _lock = self.lock(&order.worker)?;
@@ -135,7 +135,7 @@ impl TaskAssigner<'_> {
         &self,
         order: &DeliveryOrder,
         pane: Option<&mut dyn AgentPane>,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<ReadyOutcome> {
         // Before the handshake: an unknown mailbox is a mistake of the caller.
         self.queue.broker().settings(&order.envelope.to)?;
@@ -155,7 +155,7 @@ impl TaskAssigner<'_> {
         &self,
         worker: &Name,
         pane: Option<&mut dyn AgentPane>,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<ReadyOutcome> {
         if let Some(elsewhere) = self.elsewhere {
             return elsewhere(worker);

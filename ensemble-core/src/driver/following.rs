@@ -105,7 +105,7 @@ impl TaskAssigner<'_> {
         mut told: PublishedTask,
         host: &dyn LadderHost,
         is_watched: &dyn Fn() -> bool,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<Ended> {
         let clocks = (self.clock, self.recorder);
         let mut ladders =
@@ -130,7 +130,7 @@ impl TaskAssigner<'_> {
                 return Ok(told.abandoned());
             }
             let due = ladders.poll_timeout().into_iter().chain(told.deadline).map(left).min();
-            rest(due.unwrap_or(LOOK_INTERVAL_MAX).min(LOOK_INTERVAL_MAX));
+            rest(due.unwrap_or(LOOK_INTERVAL_MAX).min(LOOK_INTERVAL_MAX))?;
         }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the
 //! given time. It may return early, for instance when a file lands
-//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is the simplest one.
+//! ([`watch::Waiter`](crate::watch::Waiter)); its error ends the call. [`nap`] is the simplest one.
 //!
 //! Every driver records what it does: see docs/protocol/assignments.md and docs/protocol/event-log.md.
 //!

@@ -96,7 +96,7 @@ impl ReadinessCheck<'_> {
     pub fn run(
         &self,
         mut pane: Option<&mut dyn AgentPane>,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<ReadyOutcome> {
         if !self.config.needs_pong && self.is_seen_idle(&mut pane) {
             self.record(types::READY_IDLE, json!({}));
@@ -154,7 +154,7 @@ struct HandshakeRound<'a, 'p> {
 }
 
 impl HandshakeRound<'_, '_> {
-    fn run(&mut self, rest: &mut dyn FnMut(Duration)) -> Result<ReadyOutcome> {
+    fn run(&mut self, rest: &mut dyn FnMut(Duration) -> Result<()>) -> Result<ReadyOutcome> {
         loop {
             self.listen()?;
             let now = self.about.clock.monotonic();
@@ -170,7 +170,7 @@ impl HandshakeRound<'_, '_> {
             if idle {
                 let now = self.about.clock.monotonic();
                 let left = self.machine.poll_timeout().map_or(LOOK_INTERVAL, |at| at.since(now));
-                rest(if self.pane.is_some() { left.min(LOOK_INTERVAL) } else { left });
+                rest(if self.pane.is_some() { left.min(LOOK_INTERVAL) } else { left })?;
             }
         }
     }

@@ -136,6 +136,9 @@ impl CallContext {
         };
         let mut pane = bound.as_mut().map(|(entry, pane)| MemberPane::new(opener, entry, pane));
         let pane = pane.as_mut().map(|pane| pane as &mut dyn AgentPane);
-        assigner.ping(&ping.worker, pane, &mut |longest| waiter.wait(longest))
+        assigner.ping(&ping.worker, pane, &mut |longest| {
+            waiter.wait(longest);
+            Ok(())
+        })
     }
 }

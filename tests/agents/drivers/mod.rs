@@ -244,7 +244,10 @@ fn a_worker_whose_hooks_prove_that_it_is_idle_is_not_asked() {
                 let mut agent = Double::new("claude", &claude(screen));
                 let mut assigner = TaskAssigner { hook: Some(hook), ..bench.assigner() };
                 assigner.readiness.needs_pong = needs_pong;
-                let mut rest = |longest| bench.rest(longest);
+                let mut rest = |longest| {
+                    bench.rest(longest);
+                    Ok(())
+                };
                 let order = order("t1", "w1");
                 let handed =
                     assigner.hand_over(order, Some(&mut agent), &PanelessHost, &mut rest).unwrap();
@@ -339,7 +342,10 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let pane = idle();
     pane.defer(Deferral::Busy);
     let mut agent = Double::new("generic", &pane);
-    let mut rest = |longest| bench.rest(longest);
+    let mut rest = |longest| {
+        bench.rest(longest);
+        Ok(())
+    };
     let (order, assigner) = (order("t1", "w1"), bench.assigner());
     let assigned =
         assigner.assign(order, Some(&mut agent), &PanelessHost, &|| false, &mut rest).unwrap();
@@ -363,6 +369,7 @@ fn a_pong_to_the_second_ping_is_heard() {
             pongs.answer(&ping.pong()).unwrap();
         }
         bench.spool.receive(&name("w1"), &name("w1")).unwrap();
+        Ok(())
     };
     let (order, assigner) = (order("t1", "w1"), bench.assigner());
     let assigned = assigner.assign(order, None, &PanelessHost, &|| true, &mut rest).unwrap();

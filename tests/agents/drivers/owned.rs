@@ -67,6 +67,7 @@ fn an_owned_handshake_types_its_ping_into_a_headless_pane() {
             if answers.lock().unwrap().len() == 2 {
                 pongs.answer(&PongToken { worker: name("w1"), attempt: 2 }).unwrap();
             }
+            Ok(())
         };
         readiness.run(Some(&mut *pane), &mut rest).unwrap()
     });

@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::end_if_cancelled;
 use crate::mail::message_view::MessageView;
 use crate::mail::settling::SettleContext;
 use crate::queue::ProjectQueue;
@@ -64,6 +65,7 @@ impl AwaitedReply<'_> {
                 return Err(self.no_answer(reached));
             }
             waiter.wait(left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
+            end_if_cancelled()?;
         }
         Ok(None)
     }

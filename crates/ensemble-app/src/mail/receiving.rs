@@ -170,7 +170,7 @@ impl<'q> AwaitedMail<'q> {
                 return Ok(delivery);
             }
             let mut slept = Ok(());
-            interrupt.may_end_during(|| slept = self.sleep(left));
+            interrupt.may_end_during(|| slept = self.sleep(left))?;
             slept?;
         }
     }

@@ -57,7 +57,7 @@ struct KnownReport {
 
 impl Dispatcher<'_> {
     /// Gathers reports until the batch is complete or its deadline has passed, and publishes the summary. `rest` must
-    /// sleep for at most the given time, and return early if a file lands in `reports/`.
+    /// sleep for at most the given time, and return early if a file lands in `reports/`; its error ends the wait.
     ///
     /// # Errors
     /// The queue cannot be read, or the disk failed. A summary that cannot be written at the moment is
@@ -66,7 +66,7 @@ impl Dispatcher<'_> {
         &self,
         batch: &TaskBatch,
         limits: BatchLimits,
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<SummaryOutcome> {
         let start = self.clock.monotonic();
         let give_up = start + limits.deadline + Duration::from_secs(60);
@@ -103,7 +103,7 @@ impl Dispatcher<'_> {
             }
             let now = self.clock.monotonic();
             if let Some(due) = machine.poll_timeout() {
-                rest(due.since(now));
+                rest(due.since(now))?;
             }
         }
     }

@@ -61,7 +61,7 @@ impl Conductor<'_> {
 
     /// Waits for the summary of a batch, for at most `patience` (by default the seed's 30 minutes); `None` after
     /// that. Calls `hear` with each escalation of one of the batch's tasks, and with each later version of it. `rest`
-    /// must sleep for at most the given time, and return early if a file lands in `reports/`.
+    /// must sleep for at most the given time, and return early if a file lands in `reports/`; its error ends the wait.
     ///
     /// # Errors
     /// The batch's files cannot be read. A file that is locked at the moment is tried again.
@@ -70,7 +70,7 @@ impl Conductor<'_> {
         batch: &TaskBatch,
         patience: Option<Duration>,
         hear: &mut dyn FnMut(&EscalationReport),
-        rest: &mut dyn FnMut(Duration),
+        rest: &mut dyn FnMut(Duration) -> Result<()>,
     ) -> Result<Option<Summary>> {
         let until = self.clock.monotonic() + patience.unwrap_or(CONDUCTOR_PATIENCE);
         let mut heard = HashMap::new();
@@ -98,7 +98,7 @@ impl Conductor<'_> {
                 self.recorder.record(types::ROLE_PATIENCE_ENDED, self.actor.name.as_str(), role);
                 return Ok(None);
             }
-            rest(until.since(now).min(DISPATCH_POLL_INTERVAL));
+            rest(until.since(now).min(DISPATCH_POLL_INTERVAL))?;
         }
     }
 

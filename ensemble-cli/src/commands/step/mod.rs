@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ensemble_app::failure::Outcome;
+use ensemble_core::Result;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::steps::{StepKey, StepStore};
 
@@ -108,7 +109,7 @@ fn wait_for_change(
     store: &StepStore,
     version: i64,
     until: Instant,
-    wait: impl Fn(Duration),
+    wait: impl Fn(Duration) -> Result<()>,
 ) -> Outcome {
     let mut pause = Duration::MAX;
     while store.data_version()? == version {
@@ -117,7 +118,7 @@ fn wait_for_change(
         if patience.is_zero() {
             break;
         }
-        wait(patience);
+        wait(patience)?;
         // A wait may also return early without an event, which only costs a few extra checks.
         let has_rung = began.elapsed() < patience;
         pause = if has_rung { PAUSE } else { pause.saturating_mul(2) };
@@ -153,6 +154,7 @@ mod tests {
                 theirs.add(&plan).unwrap();
             }
             let _ = rings.recv_timeout(patience);
+            Ok(())
         };
         let until = Instant::now() + Duration::from_secs(3600);
         assert!(wait_for_change(&ours, ours.data_version().unwrap(), until, wait).is_ok());

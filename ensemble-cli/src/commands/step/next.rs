@@ -59,7 +59,7 @@ impl NextStep {
                             wait_for_change(&store, version, until, |patience| {
                                 interrupt.may_end_during(|| {
                                     wait_on(&store, patience, |longest| waiter.wait(longest));
-                                });
+                                })
                             })?;
                         }
                         None => return Err(Failure::nothing(nothing.to_string())),

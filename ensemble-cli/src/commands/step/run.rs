@@ -105,7 +105,7 @@ impl RunSteps {
             let until = retry.map_or(until, |at| at.min(until));
             wait_for_change(&store, version, until, |patience| {
                 interrupt
-                    .may_end_during(|| wait_on(&store, patience, |longest| waiter.wait(longest)));
+                    .may_end_during(|| wait_on(&store, patience, |longest| waiter.wait(longest)))
             })?;
         }
     }
