@@ -35,7 +35,7 @@ SQLITE_FLAGS = " ".join(
     [f"-USQLITE_ENABLE_{part}"
      for part in ("FTS3", "FTS3_PARENTHESIS", "FTS5", "RTREE", "DBSTAT_VTAB", "STAT4", "LOAD_EXTENSION")] +
     ["-USQLITE_SOUNDEX", "-DSQLITE_OMIT_LOAD_EXTENSION=1", "-DSQLITE_OMIT_JSON=1"])
-# No panic passes through a function of C.
+# Nothing unwinds: a panic ends the program.
 C_FLAGS = "-fno-asynchronous-unwind-tables -fno-unwind-tables"
 
 
@@ -100,6 +100,7 @@ def build(triple, out, arguments=()):
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LIBSQLITE3_FLAGS": SQLITE_FLAGS}
     if "musl" in triple:
         environment[f"CFLAGS_{triple.replace('-', '_')}"] = C_FLAGS
+        environment[f"CARGO_TARGET_{triple.replace('-', '_').upper()}_RUSTFLAGS"] = "-C force-unwind-tables=no"
     zig = [] if "apple" in triple and sys.platform == "darwin" else ["--zig"]
     linked = ["--", *LINKED] if "musl" in triple else []
     subprocess.run([programs / "maturin", "build", "--release", "--locked", "--target", triple, *zig,

@@ -55,8 +55,12 @@ use ensemble_app::exit_code::VerbExit;
 
 /// The whole program: reads the command line, runs the command, and returns the exit code.
 pub fn program() -> ExitCode {
-    std::panic::set_hook(Box::new(report_bug));
-    std::panic::catch_unwind(run).unwrap_or(VerbExit::Corrupt).into()
+    // Files are as after a kill, and the next run continues from them.
+    std::panic::set_hook(Box::new(|panic| {
+        report_bug(panic);
+        std::process::exit(i32::from(VerbExit::Corrupt as u8));
+    }));
+    run().into()
 }
 
 fn run() -> VerbExit {

@@ -13,7 +13,6 @@ use ensemble_project::departure::{DepartureResult, carry_out};
 use ensemble_project::status::ACTOR;
 use serde_json::json;
 
-use crate::failure_log::outlive_panics;
 use crate::requests::DecisionHandler;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
@@ -58,11 +57,7 @@ impl DecisionHandler for DepartureThreads {
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            outlive_panics("shutdown", || {
-                if rest(Duration::ZERO) {
-                    see_through(&project, &*store, &*recorder, &entry, &mut rest);
-                }
-            });
+            see_through(&project, &*store, &*recorder, &entry, &mut rest);
         }));
     }
 }

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,12 +25,10 @@ const REPEATS_MIN: u32 = 5;
 /// How many times the interval between two failures passes before they count as ended.
 const LASTS_FACTOR: u32 = 3;
 const LASTS_MIN: Duration = Duration::from_secs(10);
-const LASTS_MAX: Duration = Duration::from_secs(10 * 60);
+pub(crate) const LASTS_MAX: Duration = Duration::from_secs(10 * 60);
 const FAILURES_MAX: usize = 100;
 const SHOWN_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 300;
-/// Pause before a part of the watcher that has panicked begins again.
-const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// All that fails in this process.
 pub(crate) static FAILURES: FailureLog = FailureLog(Mutex::new(BTreeMap::new()));
@@ -77,6 +74,14 @@ impl FailureLog {
         true
     }
 
+    /// Counts the panics after which this process has started again.
+    pub(crate) fn count_panics(&self, times: u32) {
+        let (since, last) = (SystemClock.wall(), SystemClock.monotonic());
+        let error = "a bug, which its output describes".to_owned();
+        let panics = RepeatedFailure { count: times, error, since, last, interval: LASTS_MAX };
+        self.all().insert("the watcher panics".to_owned(), panics);
+    }
+
     pub(crate) fn summary(&self, now: Monotonic) -> Value {
         let all = self.all();
         let repeated = all.iter().filter(|(_, it)| it.count >= REPEATS_MIN && it.lasts(now));
@@ -107,15 +112,6 @@ impl<S: Subscriber> Filter<S> for NewFailures {
     }
 }
 
-/// Runs a part of the watcher until it ends, and again after each panic. One that is waited for must first look whether
-/// it has to end.
-pub(crate) fn outlive_panics(part: &str, mut run: impl FnMut()) {
-    while catch_unwind(AssertUnwindSafe(&mut run)).is_err() {
-        tracing::warn!(%part, error = %"a bug, which its output describes", "panics in a part");
-        std::thread::sleep(PANIC_PAUSE);
-    }
-}
-
 /// The text of an event with the subject that its fields name, and its error.
 #[derive(Default)]
 struct SaidFields {
@@ -141,13 +137,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_that_panics_begins_again() {
-        let mut runs = 0;
-        outlive_panics("test", || {
-            runs += 1;
-            assert!(runs > 1, "a bug");
-        });
-        assert_eq!(runs, 2);
+    fn panics_that_repeat_are_a_need() {
+        let log = FailureLog(Mutex::new(BTreeMap::new()));
+        log.count_panics(REPEATS_MIN - 1);
+        assert_eq!(log.summary(SystemClock.monotonic()), json!([]));
+        log.count_panics(REPEATS_MIN);
+        assert_eq!(log.summary(SystemClock.monotonic())[0]["what"], "the watcher panics");
     }
 
     #[test]

@@ -36,7 +36,6 @@ use ensemble_project::{LadderClaim, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
-use crate::failure_log::outlive_panics;
 use crate::wakes::{LadderNews, LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
@@ -103,7 +102,7 @@ impl LadderThread {
             seen: BTreeMap::new(),
             not_before: BTreeMap::new(),
         };
-        let thread = thread::spawn(move || outlive_panics("ladders", || runner.run(&receiver)));
+        let thread = thread::spawn(move || runner.run(&receiver));
         let this = Self { reasons: Some(sender), thread: Some(thread) };
         this.all_changed();
         Ok(this)

@@ -41,6 +41,7 @@ mod mail_starts;
 mod member_watch;
 mod notifier;
 mod pane_worker;
+mod panics;
 mod processes;
 mod rate_limit_hold;
 mod rejection_notice;

@@ -21,7 +21,6 @@ use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::terminal::hosted::MailCount;
 use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 
-use crate::failure_log::outlive_panics;
 use crate::screens::ServerScreens;
 use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
 
@@ -89,9 +88,8 @@ impl PaneWorkers {
         let queue = self.queues.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
-            let begin = move || PaneWorker::new(TmuxServer::new(socket.clone()), means.clone());
-            let work = move || outlive_panics("typing", || begin().run(&receiver));
-            self.threads.push(thread::spawn(work));
+            let worker = move || PaneWorker::new(TmuxServer::new(socket), means).run(&receiver);
+            self.threads.push(thread::spawn(worker));
             sender
         });
         // The thread ends only when this sender is dropped.

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::failure_log::{NewFailures, outlive_panics};
+use crate::failure_log::NewFailures;
+use crate::panics::restart_after_panics;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -109,7 +110,7 @@ impl Watcher {
         let (running, ended) = unbounded();
         if let Some(mut follower) = follower {
             std::thread::spawn(move || {
-                outlive_panics("servers", || follower.run());
+                follower.run();
                 drop(running);
             });
         }
@@ -210,6 +211,7 @@ fn run_watcher(
     ready: impl FnOnce(),
 ) -> Result<()> {
     tell_trouble_on_stderr();
+    restart_after_panics();
     let mut watcher = Watcher::new(project)?;
     let stopper = SharedStopper(Arc::new(Mutex::new(watcher.stopper())));
     follow(stopper.clone());

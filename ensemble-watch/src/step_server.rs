@@ -23,7 +23,6 @@ use ensemble_project::Project;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
-use crate::failure_log::outlive_panics;
 use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
@@ -77,7 +76,7 @@ impl StepServer {
             seen: Arc::clone(&seen),
             next_look: now,
         };
-        std::thread::spawn(move || outlive_panics("steps", || thread.run()));
+        std::thread::spawn(move || thread.run());
         Some(Self { orders, seen, place, said: None })
     }
 

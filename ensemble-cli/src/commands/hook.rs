@@ -1,7 +1,8 @@
 //! `ensemble hook`: the part of an agent's own hook.
 
 use std::ffi::OsString;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use clap::ValueEnum as _;
 use ensemble_app::agent_program::AgentProgram;
@@ -10,6 +11,9 @@ use ensemble_app::failure::{Failure, Outcome};
 
 use crate::context::Context;
 use crate::hooks::{self, Event};
+
+/// Is in the environment of a run that only records that the run before has panicked.
+const PANICKED: &str = "ENSEMBLE_HOOK_PANICKED";
 
 /// Answer a hook of an agent's own program
 ///
@@ -44,9 +48,12 @@ impl Arguments {
         if self.event == "converse" {
             return hooks::converse(context, &self.program);
         }
-        std::panic::set_hook(Box::new(|_| {}));
-        let done = catch_unwind(AssertUnwindSafe(|| self.answer(context)));
-        let done = done.unwrap_or_else(|_| Err(Failure::refused("a bug: the hook has panicked")));
+        let has_panicked = std::env::var_os(PANICKED).is_some();
+        std::panic::set_hook(Box::new(move |_| record_panic(has_panicked)));
+        let done = match has_panicked {
+            true => Err(Failure::refused("a bug: the hook has panicked")),
+            false => self.answer(context),
+        };
         match done {
             Ok(VerbExit::Done) => {}
             Ok(exit) => return Err(Failure::Block { exit, text: String::new() }),
@@ -70,4 +77,13 @@ impl Arguments {
             }
         }
     }
+}
+
+/// Ends a hook that has panicked, without a word to its agent. The same program records it first, as another run: this
+/// one may hold the log's lock.
+fn record_panic(has_panicked: bool) {
+    if let (false, Ok(program)) = (has_panicked, std::env::current_exe()) {
+        let _ = Command::new(program).args(std::env::args_os().skip(1)).env(PANICKED, "1").exec();
+    }
+    std::process::exit(0);
 }

@@ -21,6 +21,11 @@ impl UserTerminal {
             return Ok(None);
         }
         let user = Self { before: tcgetattr(io::stdin())? };
+        let (before, report) = (user.before.clone(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
+            report(panic);
+        }));
         user.make_raw()?;
         Ok(Some(user))
     }

@@ -28,7 +28,6 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
-use crate::failure_log::outlive_panics;
 use channels::{AlertCommand, NO_TERMINAL, PeopleTerminals};
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{
@@ -101,7 +100,7 @@ impl AlertThread {
             connect_after: None,
             running: Vec::new(),
         };
-        let thread = thread::spawn(move || outlive_panics("alerts", || alerter.run(&changed)));
+        let thread = thread::spawn(move || alerter.run(&changed));
         Some(Self { changed: Some(sender), thread: Some(thread) })
     }
 

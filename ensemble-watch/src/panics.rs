@@ -1,0 +1,40 @@
+//! A panic is a bug of the watcher, and ends all of it: the process starts its program again.
+//!
+//! Everything it knows is in files, so it continues as after a kill. A thread that ended alone would leave the others
+//! without what it does, and with its locks.
+//!
+//! ```text
+//! panic in any thread ── its place on stderr ── PANIC_PAUSE ── the same program and arguments, in the same process
+//! ```
+//!
+//! The number of panics in a row goes along in [`PANICS`]: from `REPEATS_MIN` on, they are a need.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::failure_log::{FAILURES, LASTS_MAX};
+
+/// The environment variable with the number of panics before this start.
+const PANICS: &str = "ENSEMBLE_WATCH_PANICS";
+/// Pause before the program starts again.
+const PANIC_PAUSE: Duration = Duration::from_secs(1);
+
+/// From now on, a panic starts the program of this process again.
+pub(crate) fn restart_after_panics() {
+    let before = std::env::var(PANICS).ok().and_then(|it| it.parse().ok()).unwrap_or(0_u32);
+    FAILURES.count_panics(before);
+    let started = Instant::now();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = writeln!(std::io::stderr(), "a bug in the watcher, which starts again: {panic}");
+        std::thread::sleep(PANIC_PAUSE);
+        let in_a_row = if started.elapsed() < LASTS_MAX { before.saturating_add(1) } else { 1 };
+        let error = std::env::current_exe().map(|program| {
+            let mut again = Command::new(program);
+            again.args(std::env::args_os().skip(1)).env(PANICS, in_a_row.to_string()).exec()
+        });
+        let _ = writeln!(std::io::stderr(), "it cannot start again: {error:?}");
+        std::process::abort();
+    }));
+}
