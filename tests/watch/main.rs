@@ -27,6 +27,7 @@ mod full_disk;
 mod growth;
 mod hostile;
 mod nudge;
+mod panics;
 mod requests;
 mod steps;
 mod writers;
