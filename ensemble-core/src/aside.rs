@@ -28,7 +28,6 @@ impl AsideFile {
     }
 }
 
-/// Why a file was set aside; stored next to it in `rejected/`.
 #[derive(Debug, Serialize)]
 struct RejectionNote<'a> {
     file: &'a str,

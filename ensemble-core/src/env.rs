@@ -41,15 +41,12 @@ use crate::{Result, sys};
 pub struct Monotonic(Duration);
 
 impl Monotonic {
-    /// The origin of the clock; tests start here.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// A reading `since_origin` after the clock's origin.
     pub const fn from_duration(since_origin: Duration) -> Self {
         Self(since_origin)
     }
 
-    /// The time since the clock's origin.
     pub const fn as_duration(self) -> Duration {
         self.0
     }
@@ -87,7 +84,6 @@ pub trait Clock {
     }
 }
 
-/// The machine's clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -142,14 +138,12 @@ impl fmt::Display for Lease {
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub envelope: Envelope,
-    /// Proof of having received it.
     pub lease: Lease,
     /// How long the lease runs without an extension.
     pub lease_duration: Duration,
 }
 
 impl Delivery {
-    /// Puts a delivery together; for implementors of [`Transport`].
     pub fn new(envelope: Envelope, lease: Lease, lease_duration: Duration) -> Self {
         Self { envelope, lease, lease_duration }
     }
@@ -157,7 +151,6 @@ impl Delivery {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishOutcome {
-    /// The message was stored by this call.
     Stored,
     /// The same id with the same content had been stored before; nothing changed.
     AlreadyStored,

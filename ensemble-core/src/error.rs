@@ -319,7 +319,6 @@ pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Error {
-    /// The same error for a caller without the areas' types.
     pub(crate) fn without_area(self) -> Self {
         match self {
             Self::Area(error) => Self::Refused { detail: error.to_string() },
@@ -345,7 +344,6 @@ impl Error {
         matches!(self, Self::NoMailbox { .. } | Self::Full { .. } | Self::Quota { .. })
     }
 
-    /// An IO error with its operation and path.
     pub fn io(
         operation: &'static str,
         path: impl AsRef<Path>,
@@ -354,7 +352,6 @@ impl Error {
         Self::Io { operation, path: path.as_ref().to_owned(), source: source.into() }
     }
 
-    /// A malformed file.
     pub fn malformed(
         path: impl AsRef<Path>,
         field: impl Into<String>,

@@ -15,7 +15,6 @@ use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
 pub const LEASE_SECONDS_MAX: u64 = 86_400;
-/// The same in words.
 pub const LEASE_RANGE: &str = "a lease runs for 1 second to 1 day";
 /// How many unread messages a sender may have in a mailbox, unless configured.
 pub const SENDER_MESSAGES_MAX: u64 = 1_000;
@@ -43,7 +42,6 @@ pub(crate) fn has_successor(reason: &str) -> bool {
     [SUPERSEDED, SETTLED_BEFORE, MIGRATING, RECALLED].iter().any(|begin| reason.starts_with(begin))
 }
 
-/// The reason as it is kept beside a dead letter.
 pub fn kept_reason(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect()
 }
@@ -157,7 +155,6 @@ pub struct Quota {
     pub messages: u64,
     /// How many bytes, with attachments. A single message may be larger.
     pub bytes: u64,
-    /// Senders that are not counted.
     pub exempt: BTreeSet<Name>,
 }
 
@@ -169,7 +166,6 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// Without a limit for these.
     pub fn exempting(mut self, names: impl IntoIterator<Item = Name>) -> Self {
         self.exempt.extend(names);
         self
@@ -190,7 +186,6 @@ impl Quota {
     }
 }
 
-/// The messages that a sender has waiting in a mailbox.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SenderUsage {
     pub messages: u64,
@@ -207,7 +202,6 @@ impl SenderUsage {
     }
 }
 
-/// The size of what a message attaches.
 pub fn attached_bytes(envelope: &Envelope) -> u64 {
     envelope.attachment.as_ref().map_or(0, |attachment| attachment.bytes)
 }
@@ -292,13 +286,11 @@ pub fn record_dead(
     }
 }
 
-/// Records that a dead letter went back to its mailbox.
 pub fn record_redriven(recorder: &dyn Recorder, (mailbox, id): (&Name, &MessageId), epoch: u64) {
     let data = json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
     recorder.record(types::MESSAGE_REDRIVEN, mailbox.as_str(), data);
 }
 
-/// Records that a dead letter was removed.
 pub fn record_dropped(recorder: &dyn Recorder, (mailbox, id): (&Name, &MessageId)) {
     let data = json!({ "id": id, "mailbox": mailbox });
     recorder.record(types::MESSAGE_DROPPED, mailbox.as_str(), data);

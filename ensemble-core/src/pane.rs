@@ -26,7 +26,6 @@ pub const NUDGE_BYTES_MAX: usize = 120;
 pub struct NudgeText(String);
 
 impl NudgeText {
-    /// Checks a line.
     pub fn new(text: impl Into<String>) -> Result<Self, NudgeTextError> {
         let text = text.into();
         if text.is_empty() || text.len() > NUDGE_BYTES_MAX {
@@ -102,7 +101,6 @@ impl Key {
 pub struct PaneState {
     /// The pane exists and is the one that was bound (same id, same token, same first process).
     pub bound: bool,
-    /// Whether the pane's process has ended.
     pub dead: bool,
     /// The exit status of the ended process, where the multiplexer kept it.
     pub dead_status: Option<i32>,
@@ -111,7 +109,6 @@ pub struct PaneState {
     pub input_off: bool,
     /// Keys sent to it go to other panes as well.
     pub synchronized: bool,
-    /// Process id of the first process in the pane.
     pub pid: u32,
     /// Name of the program in the foreground.
     pub command: String,

@@ -107,7 +107,6 @@ impl AgentDiagnosis {
     }
 }
 
-/// Where a finding comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -122,7 +121,6 @@ pub enum Source {
     MachineReadable,
 }
 
-/// One thing that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
     pub source: Source,

@@ -58,7 +58,6 @@ pub enum TypedLine<'a> {
     Reset,
 }
 
-/// The outcome of the first half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum TypingStep {

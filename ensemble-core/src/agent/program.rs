@@ -18,7 +18,6 @@ use crate::pane::{NUDGE_BYTES_MAX, NudgeText};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSettings {
-    /// Name of the program, such as `claude`.
     pub name: String,
     /// The command that starts it; `None` if there is nothing to start.
     pub open: Option<String>,
@@ -67,7 +66,6 @@ impl ProgramSettings {
     }
 }
 
-/// The lines for a program of which nothing is known.
 const PLAIN_NUDGES: [&str; 2] =
     ["ensemble: {messages} for {mailbox}", "ensemble: mail for {mailbox}"];
 

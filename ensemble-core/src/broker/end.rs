@@ -61,7 +61,6 @@ pub struct TaskEnd<'a> {
     pub only_in: Option<&'a Name>,
 }
 
-/// A message that was settled because its task has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedMessage {
     pub mailbox: Name,
@@ -70,7 +69,6 @@ pub struct EndedMessage {
     pub withdrawn_from: Option<Name>,
 }
 
-/// As [`Broker::end_task`].
 pub(super) fn end_task<B: Broker + ?Sized>(
     queue: &B,
     end: &TaskEnd<'_>,
@@ -93,7 +91,6 @@ pub(super) fn end_task<B: Broker + ?Sized>(
     if ended.is_empty() { visited.map(|()| ended) } else { Ok(ended) }
 }
 
-/// As [`Broker::meant_task`].
 pub(super) fn meant_task<B: Broker + ?Sized>(
     queue: &B,
     task: &str,

@@ -47,7 +47,6 @@ pub struct HandedBack {
     pub kept: u64,
 }
 
-/// As [`Broker::hand_back`].
 pub(super) fn hand_back<B: Broker + ?Sized>(
     queue: &B,
     (agent, mailbox): (&Name, &Name),

@@ -26,7 +26,6 @@ pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail, returned};
 pub trait Broker: Transport + LeaseTable + Send + Sync {
     fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()>;
 
-    /// Creates a mailbox unless there is one.
     fn ensure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         match self.add_mailbox(name, settings) {
             Err(Error::MailboxExists { .. }) => Ok(()),
@@ -41,7 +40,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         agent.clone()
     }
 
-    /// The settings of a mailbox.
     fn settings(&self, mailbox: &Name) -> Result<Settings>;
 
     /// Where a message is; `None` if it is not in this mailbox.
@@ -51,7 +49,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
         self.mailboxes()
     }
 
-    /// Finds a message by its id in any mailbox.
     fn find(&self, id: &MessageId) -> Result<Found> {
         Found::find_in(self.mailboxes_with(id)?, id, |mailbox| self.state(mailbox, id))
     }
@@ -85,7 +82,6 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// from it.
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;
 
-    /// Replaces the reason of a dead letter.
     fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Gives up a held message, with a reason for the reader of dead letters.
@@ -96,13 +92,10 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     fn note_told(&self, letter: &DeadLetter) -> Result<()>;
 
-    /// Gives a dead letter back to the queue with all its attempts.
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
-    /// Removes a dead letter for good.
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
-    /// Makes a waiting message a dead letter.
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
@@ -112,10 +105,8 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// Stores a dead letter. One that exists stays as it is.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 
-    /// Stores content for a message that will name it.
     fn attach(&self, content: &[u8]) -> Result<Attachment>;
 
-    /// Reads content that a message names.
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>>;
 
     /// Returns everything that an agent holds to the queues, in all mailboxes, and returns the

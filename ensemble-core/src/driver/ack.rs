@@ -112,7 +112,6 @@ impl<'a> AckDriver<'a> {
         })
     }
 
-    /// Lets time pass.
     pub fn handle_timeout(&mut self) -> Result<()> {
         self.each(TaskDelivery::handle_timeout)
     }
@@ -137,7 +136,6 @@ impl<'a> AckDriver<'a> {
         self.deliveries.get(&id).map(TaskDelivery::phase)
     }
 
-    /// Stops tracking a delivery.
     pub fn forget(&mut self, id: DeliveryId) {
         self.deliveries.remove(&id);
     }

@@ -24,7 +24,6 @@ use crate::proto::Machine as _;
 use crate::proto::ack::{Effect, Event, Ladder};
 use crate::{Error, Result};
 
-/// The file of a ladder, as it is and as it was written last.
 pub(super) struct StoredLadder {
     pub(super) name: String,
     pub(super) file: LadderFile,
@@ -157,7 +156,6 @@ impl<'a> TaskDelivery<'a> {
         let _ = self.save_ladder(world);
     }
 
-    /// Notifies the conductor.
     pub(super) fn escalate(
         &mut self,
         world: &DeliveryContext<'_>,

@@ -28,15 +28,12 @@ pub enum AssignOutcome {
     },
 }
 
-/// The outcome of handing over a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum HandedOver {
-    /// The worker did not answer, so nothing was published.
     NotReady(ReadinessFailure),
     /// The task is in the worker's mailbox, and its ladder is left to the watcher.
     Stored {
-        /// As in [`AssignOutcome::Delivered`].
         ready_attempt: u8,
         message: MessageId,
         attempt: u32,

@@ -32,7 +32,6 @@ const LOOKS_MAX: u32 = 5;
 /// The largest `ack/` file that is read, in bytes.
 const ACK_BYTES_MAX: usize = 64 * 1024;
 
-/// An order to deliver a task: the task, its recipient, and the patience.
 #[derive(Debug)]
 pub struct DeliveryOrder {
     /// Which task it is; acks bind to it and to the attempt.
@@ -59,13 +58,11 @@ impl DeliveryOrder {
         }
     }
 
-    /// Waiting for at most this long.
     pub const fn with_patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = patience;
         self
     }
 
-    /// With other times.
     pub const fn with_config(mut self, config: LadderSettings) -> Self {
         self.config = config;
         self
@@ -121,7 +118,6 @@ pub fn message_id(task: &str, attempt: u32) -> MessageId {
     })
 }
 
-/// The context that all deliveries of a manager share.
 pub(super) struct DeliveryContext<'a> {
     /// Directory of the escalation files, and of the mailboxes unless [`DeliveryContext::elsewhere`] has them.
     pub(super) spool: SharedRef<'a, Spool>,
@@ -134,7 +130,6 @@ pub(super) struct DeliveryContext<'a> {
     pub(super) durable: Option<DurableLadders<'a>>,
 }
 
-/// The files of ladders and the means to run them.
 pub(super) struct DurableLadders<'a> {
     pub(super) store: LadderStore,
     pub(super) host: SharedRef<'a, dyn LadderHost + 'a>,

@@ -99,7 +99,6 @@ impl TaskAssigner<'_> {
         Ok(PublishedTask { task, worker, mailbox, message, attempt, phase, epoch, deadline })
     }
 
-    /// Waits for the end of its ladder.
     pub(super) fn follow(
         &self,
         mut told: PublishedTask,

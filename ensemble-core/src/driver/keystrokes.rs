@@ -32,13 +32,11 @@ const COUNT_MAX: usize = 100;
 /// The largest part of a phase that the pause after a reset may take: 1 of this many.
 const PAUSE_PART: u32 = 2;
 
-/// Something that was begun and continues later.
 pub(super) struct PendingKeystroke {
     pub(super) at: Monotonic,
     pub(super) then: NextKeystroke,
 }
 
-/// The step after the keystrokes.
 pub(super) enum NextKeystroke {
     Nudge,
     /// The Enter of a phase's reset.
@@ -59,7 +57,6 @@ impl NextKeystroke {
     }
 }
 
-/// A phase's keys under way.
 pub(super) struct KeySequence {
     phase: Phase,
     pressed: Vec<EscalationStep>,
@@ -191,7 +188,6 @@ impl TaskDelivery<'_> {
         self.stepped(world, pressing, step, outcome);
     }
 
-    /// A step of a phase was tried.
     fn stepped(
         &mut self,
         world: &DeliveryContext<'_>,

@@ -50,14 +50,12 @@ impl LadderState {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LadderFile {
-    /// The message that carries the task now.
     pub message: MessageId,
     pub mailbox: Name,
     /// The agent whose ack is waited for.
     pub worker: Name,
     /// The task; the message's id for a message that names none.
     pub task: String,
-    /// Sender of the task.
     pub from: Name,
     pub state: LadderState,
     /// The phase, 0 to 3.
@@ -86,7 +84,6 @@ pub struct LadderFile {
     pub escalation: Option<String>,
 }
 
-/// Milliseconds of the boot-time clock.
 pub(super) fn boot_ms(clock: &dyn Clock) -> u64 {
     millis(clock.boottime().as_duration())
 }
@@ -140,7 +137,6 @@ impl LadderFile {
         SavedLadder::new(phase, waits_for, since(self.phase_began_ms), since(self.began_ms))
     }
 
-    /// Copies the state of the machine.
     pub(super) fn update(&mut self, ladder: &Ladder, clock: &dyn Clock) {
         let (now, boot) = (clock.monotonic(), boot_ms(clock));
         let ago = |then| boot.saturating_sub(millis(now.since(then)));
@@ -256,7 +252,6 @@ impl LadderStore {
         }
     }
 
-    /// Removes a ladder; a missing one is fine.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let path = self.dir().join(name);
         let removed = std::fs::remove_file(&path);

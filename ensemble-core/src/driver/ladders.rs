@@ -82,7 +82,6 @@ pub struct LadderPrompt {
 }
 
 pub struct MailboxReader {
-    /// The worker whose ack is waited for.
     pub agent: Name,
     /// How many agents read the mailbox, at least one.
     pub count: usize,
@@ -114,7 +113,6 @@ impl MailboxReader {
 
 /// The queries and actions that the runner of ladders needs from its host.
 pub trait LadderHost: Send + Sync {
-    /// The agents that read a mailbox.
     fn reader(&self, mailbox: &Name) -> Result<MailboxReader>;
 
     /// Whether this host runs the ladders of a mailbox that other hosts see, too. The runner asks

@@ -23,7 +23,6 @@ use crate::{Error, Result};
 /// How often a ping is tried again that could not be typed, while its attempt lasts.
 const TYPE_RETRY: Duration = Duration::from_millis(250);
 
-/// The end of a handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[must_use]
@@ -55,7 +54,6 @@ pub struct ReadinessCheck<'a> {
     hook: Option<HookSign<'a>>,
 }
 
-/// Evidence from a worker's hooks or its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookEvidence {
     /// One would hand it mail or a ping, and wake it for that.
@@ -175,7 +173,6 @@ impl HandshakeRound<'_, '_> {
         }
     }
 
-    /// Takes the pongs that have come in.
     fn listen(&mut self) -> Result<()> {
         let mut pongs = self.about.pongs.take_pongs(&self.about.worker)?;
         pongs.extend(self.look_at_screen());
@@ -339,7 +336,6 @@ impl HandshakeRound<'_, '_> {
     }
 }
 
-/// The pane could not be asked.
 fn failed(error: Error) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral: Deferral::of(&error) }
 }

@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A reference that keeps its target alive, or borrows it.
 pub(super) enum SharedRef<'a, T: ?Sized + 'a> {
     Owned(Arc<T>),
     Borrowed(&'a T),

@@ -25,12 +25,10 @@ impl CompleteFile {
         Ok(())
     }
 
-    /// The task that it is about, if a field says so.
     pub fn task_field(&self) -> Option<String> {
         field_text(&self.fields, &TASK_FIELDS)
     }
 
-    /// Changes the task that it is about.
     pub fn set_task(&mut self, task: &str) {
         if let Some(fields) = self.fields.as_object_mut() {
             fields.retain(|name, _| !TASK_FIELDS.contains(&&*plain_field(name)));

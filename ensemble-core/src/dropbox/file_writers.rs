@@ -11,10 +11,8 @@ use std::time::Duration;
 /// that is still open is a need.
 pub const WRITER_PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// A process that has a file open for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileWriter {
-    /// Id of the process.
     pub pid: u32,
     pub program: String,
 }

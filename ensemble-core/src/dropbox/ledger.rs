@@ -99,9 +99,7 @@ pub struct Ledger {
     present: HashMap<u32, PresentFile>,
     /// Number of the last listing.
     listing: u32,
-    /// Number of lines in the file.
     lines: usize,
-    /// Length of the file in bytes.
     end: u64,
     /// The file ends within a line: the disk was full.
     torn: bool,

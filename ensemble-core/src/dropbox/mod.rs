@@ -39,7 +39,6 @@ pub const STRANGE_NAME: &str = "its name is not UTF-8: rename the file";
 const END_MARK: &[u8] = b"\n...";
 #[derive(Debug)]
 pub struct DropBox {
-    /// The box: its name, its directory, its files.
     pub spec: BoxSpec,
     dir: Dir,
 }

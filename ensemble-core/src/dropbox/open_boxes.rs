@@ -75,9 +75,7 @@ fn is_private(queue: &Path, path: &Path) -> bool {
 #[derive(Clone, Debug)]
 pub struct CompleteFile {
     pub box_name: Arc<str>,
-    /// Name of the file in its box.
     pub file: String,
-    /// Metadata of the version that was read.
     pub stat: FileStat,
     pub content: Vec<u8>,
     /// Its fields; `null` for files that are not YAML.
@@ -99,7 +97,6 @@ impl CompleteFile {
         UnfitFile { box_name, file, stat, content, error, is_final }
     }
 
-    /// The path below the queue: the box, then the file.
     pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
@@ -109,20 +106,17 @@ impl CompleteFile {
 #[derive(Debug)]
 pub struct UnfitFile {
     pub box_name: Arc<str>,
-    /// Name of the file in its box.
     pub file: String,
     /// The version that was judged.
     pub stat: FileStat,
     /// The part of the content that could be read.
     pub content: Vec<u8>,
-    /// Why the file cannot be routed.
     pub error: String,
     /// Whether it is set aside. One that its writer may still complete stays.
     pub is_final: bool,
 }
 
 impl UnfitFile {
-    /// The path below the queue: the box, then the file.
     pub fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }

@@ -30,13 +30,11 @@ pub struct RouteRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteDestination {
     pub to: Vec<Name>,
-    /// The type of the message.
     pub kind: Name,
     /// The text that the first `*` matched: in the default routes the task, or the worker.
     pub stem: Option<String>,
 }
 
-/// The routes of a queue, in their order.
 #[derive(Clone, Debug)]
 pub struct Routes {
     routes: Vec<(PathPattern, RouteRule)>,

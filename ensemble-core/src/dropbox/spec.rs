@@ -26,7 +26,6 @@ impl BoxSpec {
         Self::new(name, Some(name.to_owned()), PathPattern::new("*"))
     }
 
-    /// The first part of its files' paths.
     pub const fn name(&self) -> &Arc<str> {
         &self.name
     }

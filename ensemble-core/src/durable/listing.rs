@@ -39,7 +39,6 @@ impl Dir {
         Ok(names)
     }
 
-    /// File type and permission bits.
     pub(crate) fn mode(&self) -> Result<u32> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
         Ok(sys::mode_of(&stat))

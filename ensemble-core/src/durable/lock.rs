@@ -84,7 +84,6 @@ impl FileLock {
         }
     }
 
-    /// Waits at most `patience` for a shared lock.
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
@@ -218,7 +217,6 @@ fn is_taken(tried: Result<(), std::fs::TryLockError>, path: &Path) -> Result<boo
 
 /// A random time between half of `pause` and all of it.
 pub fn jittered(pause: Duration) -> Duration {
-    /// Number of parts of the second half.
     const PARTS: u64 = 1 << 16;
     // The keys are random for each process and differ from call to call.
     let part = RandomState::new().build_hasher().finish() % PARTS;

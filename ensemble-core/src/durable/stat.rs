@@ -30,7 +30,6 @@ pub struct FileStat {
     pub changed_ns: i128,
     /// File type and permission bits.
     pub mode: u32,
-    /// User id of the owner.
     pub owner: u32,
     pub group: u32,
     /// Number of names (hard links).
@@ -46,7 +45,6 @@ pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
     }
 }
 
-/// Reads the metadata of an open file.
 pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
     fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
 }

@@ -61,7 +61,6 @@ pub(crate) struct SyncTogether {
 }
 
 impl SyncTogether {
-    /// `name` is the name of the file with the counters.
     pub(crate) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), counters: OnceLock::new(), turn: Mutex::new(()) }
     }

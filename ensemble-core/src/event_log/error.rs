@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use crate::error::AreaError;
 
-/// The event log cannot be continued. Callers find it by [`Error::area`](crate::Error::area).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     #[error("{}: the clock is unusable: no session can be named after it", path.display())]

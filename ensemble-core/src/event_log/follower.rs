@@ -21,7 +21,6 @@ pub struct LogPosition {
     pub segment: Segment,
     /// The offset before which every byte was read.
     pub offset: u64,
-    /// The number of lines read.
     pub lines: u64,
 }
 
@@ -226,7 +225,6 @@ impl Follower {
         }
     }
 
-    /// The lines skipped so far.
     #[must_use]
     pub fn bad_lines(&self) -> &BadLines {
         &self.bad_lines

@@ -15,10 +15,8 @@ use crate::{Error, Result};
 
 const CHUNK_BYTES: u64 = 64 * 1024;
 
-/// The end of a log.
 #[derive(Debug, Default)]
 pub struct LastRecords {
-    /// The requested records, oldest first.
     pub records: Vec<Record>,
     /// Number of lines skipped because they are not records.
     pub bad_lines: u64,

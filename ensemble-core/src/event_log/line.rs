@@ -67,7 +67,6 @@ impl RecordBody {
     }
 }
 
-/// The position of a line in the log.
 #[derive(Debug)]
 pub(super) struct LinePlace<'a> {
     pub(super) timestamp: Timestamp,

@@ -33,7 +33,6 @@ pub(super) struct LineReader {
     next_chunk: u64,
     /// Bytes already discarded from a line that is too long.
     let_go: u64,
-    /// Number of lines yielded, plus those before the start.
     count: u64,
 }
 

@@ -9,7 +9,6 @@ use super::lines::FileLine;
 /// The start of a line that this library wrote.
 const BEGIN: &[u8] = br#"{"timestamp":""#;
 
-/// Names that a record may mention.
 #[derive(Debug)]
 pub(super) struct MentionFilter {
     finders: Vec<Finder<'static>>,

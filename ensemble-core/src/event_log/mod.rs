@@ -127,9 +127,7 @@ impl Recorder for NullRecorder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Segment size, in bytes, at which the log continues in a new file.
     pub segment_bytes_max: u64,
-    /// How long a record waits for the log's lock before it is written without it.
     pub lock_patience: Duration,
 }
 
@@ -140,23 +138,18 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Sets the segment size, in bytes, at which the log continues in a new file.
     pub const fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Self {
         Self { segment_bytes_max, ..self }
     }
 
-    /// Sets the patience for the log's lock, for writers that prefer waiting to an unordered
-    /// record.
     pub const fn with_lock_patience(self, lock_patience: Duration) -> Self {
         Self { lock_patience, ..self }
     }
 }
 
-/// The position of a written record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendedRecord {
     pub session_id: String,
-    /// [`Record::seq`].
     pub seq: u64,
     /// Whether the lock was held, which is nearly always; see [`Record::unordered`].
     pub ordered: bool,
@@ -199,7 +192,6 @@ impl EventLog {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl EventLog {
-    /// As [`EventLog::open`], with options.
     pub fn open_with(dir: &Path, options: LogOptions) -> Result<Self> {
         let log = Self::deferred(dir, options);
         log.writer().join()?;
@@ -224,7 +216,6 @@ impl EventLog {
         Self::start_session_with(dir, actor, LogOptions::default())
     }
 
-    /// As [`EventLog::start_session`], with options.
     pub fn start_session_with(dir: &Path, actor: &str, options: LogOptions) -> Result<Self> {
         let log = Self::deferred(dir, options);
         log.writer().start_session(actor)?;

@@ -10,14 +10,12 @@ use super::record::Record;
 use crate::message::describe_json_fault;
 use crate::{Error, Result};
 
-/// Number of bad lines that are kept; all are counted.
 const BAD_LINES_KEPT: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}: {detail}", path.display())]
 pub struct BadLine {
     pub path: PathBuf,
-    /// The line's number, from 1.
     pub line: u64,
     pub detail: String,
 }
@@ -34,7 +32,6 @@ impl BadLines {
         self.count
     }
 
-    /// The latest skipped lines, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &BadLine> {
         self.latest.iter()
     }
@@ -98,7 +95,6 @@ fn read(mut follower: Follower) -> Result<LogRecords> {
 }
 
 impl LogRecords {
-    /// The lines skipped so far.
     pub fn bad_lines(&self) -> &BadLines {
         self.follower.bad_lines()
     }
@@ -108,7 +104,6 @@ impl LogRecords {
         self.failure.as_ref()
     }
 
-    /// The error that ended the reading, if one did.
     pub fn into_failure(self) -> Option<Error> {
         self.failure
     }

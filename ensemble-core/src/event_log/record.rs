@@ -40,34 +40,22 @@ macro_rules! seed_types {
     ($($(#[$doc:meta])* $name:ident;)*) => {
         impl RecordType {
             $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed(types::$name));)*
-            /// The eleven plain types.
             pub const SEED: [Self; 11] = [$(Self::$name),*];
         }
     };
 }
 
 seed_types! {
-    /// A worker began a task.
     TASK_START;
-    /// A worker finished a task.
     TASK_COMPLETE;
-    /// A worker could not finish a task.
     TASK_FAILED;
-    /// A worker received a task.
     WORKER_ASSIGN;
-    /// A worker became free.
     WORKER_RELEASE;
-    /// A reviewer began a review.
     REVIEW_START;
-    /// A reviewer gave a result.
     REVIEW_RESULT;
-    /// An unresponsive agent moved up the ladder.
     ESCALATION;
-    /// The same event keeps happening.
     LOOP_DETECTED;
-    /// A session began; the first record of its first segment.
     SESSION_START;
-    /// A session ended.
     SESSION_END;
 }
 
@@ -77,9 +65,6 @@ impl RecordType {
     /// The segment's file had vanished and a writer recreated it; earlier records may be missing.
     pub const LOG_RECREATED: Self = Self(Cow::Borrowed(types::LOG_RECREATED));
 
-    /// Checks a type.
-    ///
-    /// The text is neither a plain type nor namespaced.
     pub fn new(text: impl Into<String>) -> Result<Self, RecordTypeError> {
         let text = text.into();
         if let Some(known) = Self::SEED.into_iter().find(|known| known.0 == text) {

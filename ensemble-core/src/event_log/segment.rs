@@ -52,12 +52,10 @@ impl Segment {
         (segment.to_string() == file_name).then_some(segment)
     }
 
-    /// Start of its session as `YYYYMMDD-HHMMSS`, UTC.
     pub fn session_stamp(&self) -> &str {
         &self.stamp
     }
 
-    /// Name of the session, as `session-YYYYMMDD-HHMMSS`.
     pub fn session_id(&self) -> String {
         format!("session-{}", self.stamp)
     }
@@ -68,7 +66,6 @@ impl Segment {
 }
 
 impl fmt::Display for Segment {
-    /// The file's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.part {
             0 => write!(f, "session-{}.ndjson", self.stamp),

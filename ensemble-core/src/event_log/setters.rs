@@ -11,7 +11,6 @@ macro_rules! shared_setters {
         }
     };
     (@ durability) => {
-        /// Sets the durability of a change that has returned.
         #[must_use]
         pub const fn with_durability(
             mut self,
@@ -22,7 +21,6 @@ macro_rules! shared_setters {
         }
     };
     (@ recorder) => {
-        /// Sets the recorder of changes, an `EventLog` for instance.
         #[must_use]
         pub fn with_recorder(
             mut self,
@@ -43,7 +41,6 @@ macro_rules! shared_setters {
         }
     };
     (@ patience) => {
-        /// Sets how long a call waits.
         #[must_use]
         pub const fn with_patience(mut self, patience: std::time::Duration) -> Self {
             self.patience = patience;

@@ -23,7 +23,6 @@ pub struct ObjectStory {
     /// Number of lines skipped because they are not records. The reader checks only both ends of
     /// lines that mention none of the names.
     pub bad_lines: u64,
-    /// The error that ended reading early, if any.
     pub failure: Option<Error>,
 }
 

@@ -56,14 +56,12 @@ pub(super) struct LogWriter {
     buffer: String,
 }
 
-/// The log's directory as opened at its path.
 #[derive(Debug)]
 struct LogDirectory {
     dir: Dir,
     lock: LockFile,
 }
 
-/// The segment being written.
 #[derive(Debug)]
 struct CurrentSegment {
     segment: Segment,

@@ -33,16 +33,13 @@ const SNAPSHOT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// lives; timestamps are not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedLease {
-    /// Lease under which the message is held.
     pub lease: Lease,
-    /// Sequence number, which grows with every extension.
     pub sequence: u64,
     /// How long the lease runs after a change of `sequence`.
     pub duration: Duration,
 }
 
 impl ObservedLease {
-    /// An observation, for implementors of [`LeaseTable`].
     pub const fn new(lease: Lease, sequence: u64, duration: Duration) -> Self {
         Self { lease, sequence, duration }
     }
@@ -50,7 +47,6 @@ impl ObservedLease {
 
 /// The held messages of a queue, as an observer of leases needs them.
 pub trait LeaseTable {
-    /// The held messages of a mailbox.
     fn observe(&self, mailbox: &Name) -> Result<Vec<ObservedLease>>;
 
     /// Takes a message away from a holder that has fallen silent; `false` if the holder was quicker.
@@ -164,17 +160,14 @@ impl MailboxLeases {
         is_due
     }
 
-    /// Leases at the last look, each with its duration.
     pub fn held(&self) -> &[(Lease, Duration)] {
         &self.held
     }
 
-    /// Leases of this holder at the last look, each with its duration.
     pub fn held_by(&self, holder: &Name) -> Vec<(Lease, Duration)> {
         self.held.iter().filter(|(lease, _)| lease.holder == *holder).cloned().collect()
     }
 
-    /// Holders of any lease at the last look.
     pub fn holders(&self) -> BTreeSet<Name> {
         self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
     }

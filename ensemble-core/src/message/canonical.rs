@@ -68,7 +68,6 @@ pub(crate) fn is_torn(content: &[u8]) -> bool {
     is_hole(content.first()) || is_hole(content.last())
 }
 
-/// The file form of an envelope.
 pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
     // Reserves room for the headers and for the indentation of usual lines.
     let mut out = String::with_capacity(envelope.body.len() + envelope.body.len() / 8 + 1024);

@@ -10,13 +10,11 @@ use sha2::{Digest as _, Sha256};
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// The error for a text that is not 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a SHA-256 has 64 hexadecimal digits")]
 pub struct DigestError;
 
 impl Digest {
-    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -32,7 +30,6 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// Returns the first `digits` hexadecimal digits.
     pub fn short(&self, digits: usize) -> String {
         self.to_string().chars().take(digits).collect()
     }

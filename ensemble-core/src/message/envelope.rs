@@ -171,7 +171,6 @@ impl Envelope {
         self
     }
 
-    /// Sets the sender.
     #[must_use]
     pub fn from(mut self, from: Name) -> Self {
         self.from = from;
@@ -190,21 +189,18 @@ impl Envelope {
         self
     }
 
-    /// Sets the attempt number of the task.
     #[must_use]
     pub fn with_attempt(mut self, attempt: u32) -> Self {
         self.attempt = Some(attempt);
         self
     }
 
-    /// Sets the request that the message belongs to.
     #[must_use]
     pub fn with_correlation(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
 
-    /// Sets the message that caused this one.
     #[must_use]
     pub fn with_causation(mut self, id: impl Into<String>) -> Self {
         self.causation_id = Some(id.into());
@@ -218,21 +214,18 @@ impl Envelope {
         self
     }
 
-    /// Sets the time after which the message is dead-lettered instead of received.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: Timestamp) -> Self {
         self.expires_at = Some(expires_at);
         self
     }
 
-    /// Sets the drop-box file that the message was made from.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Attaches content that did not fit into the body.
     #[must_use]
     pub fn with_attachment(mut self, attachment: Attachment) -> Self {
         self.attachment = Some(attachment);

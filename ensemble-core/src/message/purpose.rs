@@ -17,15 +17,10 @@
 use super::{Envelope, Name, Timestamp};
 
 pub const WORK_TYPES: [&str; 4] = ["message", "task", "step", "dispatch.instruction"];
-/// The type of a message that is only said.
 pub const PLAIN_TYPE: &str = "message";
-/// The type of a message that hands over a task.
 pub const TASK_TYPE: &str = "task";
-/// How the types of requests end.
 pub const REQUEST_SUFFIX: &str = "_request";
-/// How the types of answers to requests end.
 pub const RESPONSE_SUFFIX: &str = "_response";
-/// The namespaces of automatic messages.
 pub const NOTICE_NAMESPACES: [&str; 6] = ["report", "mail", "request", "board", "step", "steps"];
 
 /// What a message asks of its recipient; see the table at the top of this page.
@@ -66,7 +61,6 @@ impl MessagePurpose {
         }
     }
 
-    /// The purpose as a word: `work`, `request`, `notice`, `other`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -79,7 +73,6 @@ impl MessagePurpose {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Name {
-    /// What a message of this type asks of its recipient.
     #[must_use]
     pub fn purpose(&self) -> MessagePurpose {
         MessagePurpose::of(self.as_str())
@@ -88,7 +81,6 @@ impl Name {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Envelope {
-    /// What this message asks of its recipient.
     #[must_use]
     pub fn purpose(&self) -> MessagePurpose {
         self.kind.purpose()

@@ -68,7 +68,6 @@ impl Name {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Name {
-    /// The name of the person who runs the team.
     #[must_use]
     pub fn operator() -> Self {
         Self::new(OPERATOR).unwrap_or_else(|_| unreachable!("`{OPERATOR}` is a name"))

@@ -73,19 +73,11 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
 }
 
 /// As [`parse`], for a caller that adds the file and field itself.
-///
-/// # Errors
-///
-/// The text is not YAML, or does not describe a `T`.
 pub fn read<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlFault> {
     read_with(text, options())
 }
 
 /// As [`read`], but accepts infinity and NaN.
-///
-/// # Errors
-///
-/// As for [`read`].
 pub fn read_any<T: DeserializeOwned>(text: &str) -> std::result::Result<T, YamlFault> {
     let mut options = options();
     options.non_finite_float_policy = NonFiniteFloatPolicy::PassThrough;
@@ -308,7 +300,6 @@ pub fn in_plain_words(message: &str) -> String {
     plain
 }
 
-/// Writes a document.
 pub fn render<T: Serialize>(value: &T) -> String {
     // Our own types always have a YAML form: maps with string keys, sequences and scalars.
     serde_saphyr::to_string(value).unwrap_or_default()

@@ -108,7 +108,6 @@ struct UnexplainedStamps {
     steady_ms: i64,
 }
 
-/// The queue's model of the wall clock; see the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
     /// The wall clock's time when the calendar began; distinguishes it from a later one.

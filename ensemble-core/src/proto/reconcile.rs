@@ -59,19 +59,19 @@ pub enum Event {
     CanarySeen,
 }
 
-/// An action for the watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Watch all directories again and answer `SourceUp` or `SourceFailed`.
     Rewatch,
-    /// List all directories.
     Scan,
     /// Compare the watched paths with the open directories; answer `PathsReplaced` if they differ.
     CheckPaths,
     /// Write the canary file.
     RingCanary,
     /// Record that only polling finds files from now on.
-    Degraded { why: String },
+    Degraded {
+        why: String,
+    },
     /// Record that the source no longer delivers events.
     SourceDead,
     /// Record that events work again.
@@ -96,7 +96,6 @@ pub enum WatchMode {
     Polling,
 }
 
-/// The machine of the watching; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Reconcile {
     scan_interval: Duration,

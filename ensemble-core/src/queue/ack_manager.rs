@@ -50,7 +50,6 @@ pub struct AckManager {
     pub(super) wait: FileWait,
 }
 
-/// The data of one step. A step of a task may outlive the future that has begun it.
 pub(super) struct RunningAcks {
     driver: AckDriver<'static>,
     workers: Vec<(DeliveryId, Name)>,
@@ -145,7 +144,6 @@ impl AckManager {
         }
     }
 
-    /// One step. Returns how long to sleep after it.
     fn advance(&self) -> Result<Duration> {
         Ok(self.lock().advance(&self.queue)?.min(self.longest_nap()))
     }

@@ -209,7 +209,6 @@ impl Mailbox {
         &self.queue
     }
 
-    /// One look of a wait.
     pub(super) fn receive_in(&self, wait: &mut MailWait<Arc<Spool>>) -> Result<Option<Message>> {
         Ok(wait.receive()?.map(|delivery| Message::new(self.queue.clone(), delivery)))
     }

@@ -41,7 +41,6 @@ impl Report {
         Self { path: file.path(), file, stem, id, rejected: RefCell::new(None) }
     }
 
-    /// The file, and why the closure rejects it.
     pub(super) fn into_verdict(self) -> (CompleteFile, Option<String>) {
         (self.file, self.rejected.into_inner())
     }

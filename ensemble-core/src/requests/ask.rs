@@ -21,7 +21,6 @@ const IDS_TRIED_MAX: usize = 64;
 /// How often a gate is read again that others change at the same time.
 const GATES_TRIED_MAX: usize = 64;
 
-/// A question that is to be asked.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct NewRequest {

@@ -18,7 +18,6 @@ use crate::{Error, Result};
 /// How many files that decide nothing are set aside before a proposal gives up.
 const ASIDE_MAX: usize = 16;
 
-/// The outcome of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedDecision {
     pub standing: Decision,

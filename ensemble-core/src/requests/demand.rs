@@ -17,7 +17,6 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// A demand of `by` for a task.
     pub fn new(task: &str, by: Name, at: Timestamp) -> Self {
         Self { version: FORMAT_VERSION, task_id: task.to_owned(), by, at }
     }

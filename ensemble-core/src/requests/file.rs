@@ -142,7 +142,6 @@ impl AskedRequest {
         own.and_then(|(_, mailbox)| mailbox.as_ref()).unwrap_or(agent)
     }
 
-    /// The mailbox of the addressee.
     pub fn question_mailbox(&self) -> &Name {
         self.mailbox_of(&self.to)
     }

@@ -68,7 +68,6 @@ pub struct PlanGate {
     pub previous: Option<Name>,
     pub state: GateState,
     pub waits_for: Option<Name>,
-    /// When it entered that state.
     pub since: Option<Timestamp>,
     /// Whether a plan is demanded for the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -328,7 +327,6 @@ impl Requests<'_> {
         Ok(is_new)
     }
 
-    /// All gates of agents.
     pub fn gates(&self) -> Result<Vec<PlanGate>> {
         let mut all = self.store.gates()?;
         all.sort_unstable_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));

@@ -54,7 +54,6 @@ impl Requests<'_> {
         self.ask_by(asked, "request", None)
     }
 
-    /// The message that asks again.
     pub(super) fn reminder(&self, asked: &AskedRequest, nth: u32) -> Envelope {
         self.ask_by(asked, &format!("remind-{nth}"), Some(nth))
     }

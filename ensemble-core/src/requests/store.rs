@@ -41,7 +41,6 @@ impl RequestFile {
     /// All of them, in the order in which they are written.
     pub const ALL: [Self; 4] = [Self::Request, Self::Decision, Self::Told, Self::Closed];
 
-    /// Name of the file, without `.yaml`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -72,9 +71,7 @@ pub struct RequestFiles {
     pub request: StoredFile,
     /// The decision; or why what is in its place cannot be read.
     pub decision: Option<std::result::Result<StoredFile, String>>,
-    /// Whether [`RequestFile::Told`] was written.
     pub is_told: bool,
-    /// Whether [`RequestFile::Closed`] was written.
     pub is_closed: bool,
 }
 
@@ -84,7 +81,6 @@ impl RequestFiles {
     }
 }
 
-/// Result of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
     /// The file is written.
@@ -120,7 +116,6 @@ impl RequestLock {
 /// Keeps the requests of a queue, beside its mailboxes. Calls block as those of [`Transport`](crate::env::Transport) do, and
 /// fail with the errors of the disk or of the server.
 pub trait RequestStore: Send + Sync {
-    /// The queue of its messages.
     fn broker(&self) -> &dyn Broker;
 
     /// Now, by the queue's clock.

@@ -16,7 +16,6 @@ use crate::{Error, Result};
 const UNPLANNED_END: &str = "unplanned";
 const UNPLANNED_TYPE: &str = "request.unplanned";
 
-/// A task that was settled without an approved plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnplannedTask {
     pub task_id: String,

@@ -31,12 +31,10 @@ impl SimRecorder {
         records.iter().filter(|(known, _)| known == kind).map(|(_, data)| data.clone()).collect()
     }
 
-    /// The types of all records, in their order.
     pub fn kinds(&self) -> Vec<String> {
         lock(&self.0).iter().map(|(kind, _)| kind.clone()).collect()
     }
 
-    /// Removes and returns all records.
     pub fn take_records(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *lock(&self.0))
     }

@@ -35,7 +35,6 @@ impl SimRng {
         Duration::from_millis(self.below(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// A random element; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
     }

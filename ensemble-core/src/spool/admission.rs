@@ -18,7 +18,6 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// this is the whole cost of an everyday receive: one look into the open directory of the queue.
     fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool>;
 
-    /// Why this holder may not receive this message; `None` if it may.
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>>;
 
     /// Why this holder may not settle this message; `None` if it may. By default, as for receiving.
@@ -52,7 +51,6 @@ pub trait Standstill: fmt::Debug + Send + Sync {
     fn refuses_tasks(&self) -> Result<bool>;
 }
 
-/// Why an agent may not begin what this message asks of it.
 pub fn refusal_to_begin(
     standstill: &dyn Standstill,
     agent: &Name,

@@ -9,12 +9,10 @@ use crate::message::{Attachment, Digest};
 use crate::{Error, Result};
 
 pub const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// The directory below the queue.
 pub(crate) const ATTACHMENTS: &str = "attachments";
 
 /// # Attachments
 impl Spool {
-    /// Stores content for a message that names it.
     pub fn attach(&self, content: &[u8]) -> Result<Attachment> {
         if content.len() > ATTACHMENT_BYTES_MAX {
             let (bytes, limit) = (content.len() as u64, ATTACHMENT_BYTES_MAX as u64);

@@ -23,7 +23,6 @@ use super::listing::IdListing;
 use crate::durable::{Dir, Durability, FileModes};
 use crate::message::MessageId;
 
-/// The file, beside the directories of its mailbox.
 const BACKLOG_FILE: &str = "backlog";
 /// A listing of up to this many messages is not worth keeping.
 const SHARED_MIN: usize = 1024;
@@ -34,7 +33,6 @@ const ENTRY_BYTES: u64 = 37;
 const OFFSET_DIGITS: usize = 20;
 const FIRST_ENTRY: u64 = OFFSET_DIGITS as u64 + 1;
 
-/// Where the listing of a mailbox is shared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backlog<'a> {
     pub(super) home: &'a Dir,
@@ -91,7 +89,6 @@ pub(super) struct ListingPart {
     left: usize,
     /// Offsets of the entries that no consumer is known to have taken.
     starts: VecDeque<u64>,
-    /// Where the entry after the last of them begins.
     end: u64,
 }
 

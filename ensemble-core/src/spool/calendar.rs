@@ -44,7 +44,6 @@ impl Spool {
         *self.known_calendar() = Some(calendar);
     }
 
-    /// How long ago this stamp was made, at the least.
     pub fn age(&self, stamp: Timestamp) -> Duration {
         let mut calendar = self.calendar();
         let age = calendar.age(stamp);
@@ -52,7 +51,6 @@ impl Spool {
         age
     }
 
-    /// The time by the queue's calendar.
     pub fn now(&self) -> Timestamp {
         let reading = self.reading();
         if let Some(calendar) = self.known_calendar().as_mut() {

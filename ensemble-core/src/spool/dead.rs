@@ -18,7 +18,6 @@ use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, y
 
 const REASON_BYTES_MAX: usize = 16 * 1024;
 
-/// The file beside a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DeadLetterReason {
     pub(super) reason: String,
@@ -31,7 +30,6 @@ pub(super) struct DeadLetterReason {
     /// It was returned to the queue since; its attempts are counted from `epoch`.
     #[serde(default)]
     pub(super) redriven: bool,
-    /// Whether the sender was notified of the dead letter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) told: bool,
 }
@@ -67,12 +65,10 @@ impl DeadLetter {
 
 /// # Dead letters
 impl Spool {
-    /// Gives up a held message, with a reason for the reader of dead letters.
     pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         self.bury(&*self.mailbox(&lease.mailbox)?, &HeldFile::from(lease), reason)
     }
 
-    /// Gives a waiting message up.
     pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -132,7 +128,6 @@ impl Spool {
         }
     }
 
-    /// Replaces the reason of a dead letter.
     pub fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
@@ -177,7 +172,6 @@ impl Spool {
         Ok(())
     }
 
-    /// Removes a dead letter for good.
     pub fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         if mailbox.dead.stat(&place::plain(id))?.is_none() {

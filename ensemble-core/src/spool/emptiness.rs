@@ -12,7 +12,6 @@ use crate::env::{Clock as _, SystemClock};
 /// far more than the steps in which file systems count time.
 const STAMP_AGE_MIN_NS: i128 = 100_000_000;
 
-/// The result of listing a directory, and its time stamp then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Emptiness {
     listed_at: Option<i128>,

@@ -9,11 +9,7 @@ pub enum MailboxError {
     #[error(
         "mailbox `{mailbox}` has unfinished messages ({unfinished}): settle or dead-letter them, or force it"
     )]
-    Unfinished {
-        mailbox: Name,
-        /// Number of queued and acked messages.
-        unfinished: u64,
-    },
+    Unfinished { mailbox: Name, unfinished: u64 },
 }
 
 impl AreaError for MailboxError {

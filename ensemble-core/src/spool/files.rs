@@ -13,7 +13,6 @@ use crate::message::{MessageId, Name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageFile {
     pub id: MessageId,
-    /// Where it is on its way, as directory and name say.
     pub state: State,
     pub path: PathBuf,
     /// What the lease of a held one was extended to, in seconds, and the sequence number of that.

@@ -48,7 +48,6 @@ impl State {
     }
 }
 
-/// The error for a lease that has ended, which says where the message is now.
 pub fn lease_lost(lease: &Lease, state: Option<&State>) -> Error {
     let now = match state {
         Some(State::Queued { .. }) => "waiting. Receive it again before you continue".to_owned(),
@@ -105,7 +104,6 @@ impl Found {
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
 impl Found {
-    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
     #[must_use]
     pub fn new(mailbox: Name, id: MessageId, state: State) -> Self {
         Self { mailbox, id, state }
@@ -139,17 +137,14 @@ impl Found {
 
 /// # Find and read
 impl Spool {
-    /// Where a message of one mailbox is; `None` if it is not there.
     pub fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
         Ok(self.mailbox(mailbox)?.locate(id)?.map(|location| State::from(&location)))
     }
 
-    /// Finds a message by its id in any mailbox.
     pub fn find(&self, id: &MessageId) -> Result<Found> {
         Found::find_in(self.mailboxes()?, id, |mailbox| self.state(mailbox, id))
     }
 
-    /// Reads a message in any state, without changing it.
     pub fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         let mailbox = self.mailbox(mailbox)?;
         let gone = || no_message(id, &format!("in mailbox `{}`", mailbox.name));

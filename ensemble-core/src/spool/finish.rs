@@ -38,14 +38,12 @@ pub(super) struct LeaseExtension {
     pub(super) holder: Option<Name>,
 }
 
-/// How a held message is returned to the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandBack<'a> {
     /// When it can be received again, from now.
     pub(super) delay: Duration,
     /// For the event log, and for the reason of a dead letter.
     pub(super) why: &'a str,
-    /// How long to wait for the mailbox's lock.
     pub(super) patience: Duration,
     /// Whether this delivery counts as one of the message's attempts.
     pub(super) is_attempt: bool,
@@ -73,7 +71,6 @@ impl Spool {
         Ok(outcomes)
     }
 
-    /// Leases of one mailbox and holder.
     fn settle_alike(&self, leases: &[Lease], outcomes: &mut Vec<Result<()>>) -> Result<()> {
         let Some(Lease { mailbox: name, holder, .. }) = leases.first() else { return Ok(()) };
         // A held message is settled where it is held, wherever that was moved to since.
@@ -183,12 +180,10 @@ impl Spool {
         Ok(())
     }
 
-    /// How an ordinary release hands a message back.
     pub(super) fn hand_back<'a>(&self, delay: Duration, why: &'a str) -> HandBack<'a> {
         HandBack { delay, why, patience: self.options.lock_patience, is_attempt: true }
     }
 
-    /// Moves a held message backwards, or to the dead letters if it has no attempt left.
     pub(super) fn give_back(
         &self,
         mailbox: &OpenMailbox,
@@ -235,7 +230,6 @@ impl Spool {
         }
     }
 
-    /// The error for a lease that has ended, saying where the message is now.
     pub(super) fn lost(&self, mailbox: &OpenMailbox, held: &HeldFile) -> Error {
         let place = mailbox.locate(&held.id).ok().flatten();
         lease_lost(&held.clone().lease(&mailbox.name), place.as_ref().map(State::from).as_ref())

@@ -25,15 +25,12 @@ use crate::message::{MessageId, Name, yaml};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerHolding {
     pub id: MessageId,
-    /// Where the message is now.
     pub state: State,
     pub holder: Name,
-    /// Number of that delivery.
     pub epoch: u64,
 }
 
 impl FormerHolding {
-    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
     pub const fn new(id: MessageId, state: State, holder: Name, epoch: u64) -> Self {
         Self { id, state, holder, epoch }
     }

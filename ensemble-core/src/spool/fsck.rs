@@ -28,14 +28,11 @@ pub enum RepairAction {
     WriteReason,
 }
 
-/// Something in a queue that should not be as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueFinding {
     pub path: String,
     pub problem: String,
-    /// The repair that [`Spool::fsck`] makes if asked to.
     pub repair: RepairAction,
-    /// Whether `fsck` repaired the problem.
     pub repaired: bool,
 }
 

@@ -139,9 +139,6 @@ impl Glances<'_> {
     }
 
     /// Whether the settings of a mailbox can be read.
-    ///
-    /// # Errors
-    /// They are not what they should be.
     pub fn check_settings(&self, name: &Name) -> Result<()> {
         let home = self.home(name)?;
         let Some(text) = home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else { return Ok(()) };
@@ -188,7 +185,6 @@ impl Glances<'_> {
     }
 }
 
-/// The waiting messages of a mailbox, counted up to a limit.
 struct WaitingTally<'a> {
     limit: u64,
     glance: &'a mut Glance,

@@ -37,7 +37,6 @@ fn is_written_so(uuid: &uuid::Uuid, id: &MessageId) -> bool {
     uuid.hyphenated().encode_lower(&mut text) == id.as_str()
 }
 
-/// A list of ids, worked off from its begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IdListing(VecDeque<ListingEntry>);
 
@@ -58,7 +57,6 @@ impl IdListing {
         self.0.remove(index).map(ListingEntry::id)
     }
 
-    /// Passes over the first ones.
     pub(super) fn skip(&mut self, count: usize) {
         self.0.drain(..count.min(self.0.len()));
     }

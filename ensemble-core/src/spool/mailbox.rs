@@ -27,7 +27,6 @@ const GATE_FILE: &str = "gate.lock";
 /// The longest that one search for an id may take. A client without locks delays what it releases
 /// by twice this time, so a message cannot be missed.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(1);
-/// How often a search that took longer is repeated.
 const SEARCHES_MAX: usize = 10;
 pub(super) const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
@@ -180,7 +179,6 @@ impl OpenMailbox {
         FileLock::acquire_shared(&self.home.path().join(GATE_FILE), patience)
     }
 
-    /// How many messages wait, counted up to `limit`.
     pub(super) fn count_waiting(&self, limit: u64) -> Result<u64> {
         let mut count = 0;
         let mut tally = |is_message: bool| {
@@ -248,7 +246,6 @@ impl OpenMailbox {
     }
 }
 
-/// The directory and file name of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MessageLocation {
     New,
@@ -258,7 +255,6 @@ pub(super) enum MessageLocation {
     Dead,
 }
 
-/// The first entry that `pick` takes.
 pub(super) fn find<T>(dir: &Dir, mut pick: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
     let mut found = None;
     dir.for_each(|name| {

@@ -132,14 +132,10 @@ pub type AgentAddresses = Arc<dyn Fn(&Name) -> Name + Send + Sync>;
 /// How a [`Spool`] works; start from `SpoolOptions::default()` and change fields, or use `with_*`.
 #[derive(Clone)]
 pub struct SpoolOptions {
-    /// What a stored message survives.
     pub durability: Durability,
-    /// Permissions of what is created.
     pub modes: FileModes,
-    /// How long to wait for a lock.
     pub lock_patience: Duration,
     pub recorder: Arc<dyn Recorder>,
-    /// The clock for delays and expiry.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Share listings of deep mailboxes with other processes that do so, in `mailbox/<name>/backlog`. For processes
     /// that receive a single message and end. A process that receives many knows its backlog without, and shares it
@@ -147,11 +143,9 @@ pub struct SpoolOptions {
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,
-    /// The quota of each sender in each mailbox; no limit if there is none.
     pub quota: Option<Quota>,
     /// Decides what holders may begin and finish; everything if there is none.
     pub admission: Option<Arc<dyn Admission>>,
-    /// Which mailbox an agent reads; that of its name if there is none.
     pub addresses: Option<AgentAddresses>,
     /// Directory in which [`Spool::wait_for_mail`] keeps what it observed of leases, in a file for each
     /// mailbox. Only processes that wait for a short time and end need it: their successors continue
@@ -181,7 +175,6 @@ impl Default for SpoolOptions {
 }
 
 impl SpoolOptions {
-    /// With this admission, [`PlanGates`](crate::requests::PlanGates) for instance.
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
         self

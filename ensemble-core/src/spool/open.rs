@@ -60,7 +60,6 @@ impl Spool {
         &self.root
     }
 
-    /// The durability of the queue's messages.
     pub const fn durability(&self) -> Durability {
         self.options.durability
     }

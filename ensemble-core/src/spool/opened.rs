@@ -15,10 +15,8 @@ pub(super) const OPEN_MAX: usize = 48;
 /// Descriptors that a process may have for each open mailbox: one takes up to 15, and the program needs some, too.
 const DESCRIPTORS_EACH: u64 = 21;
 
-/// The knowledge of a mailbox's backlog, shared by all that have it open.
 pub(super) type KnownBacklog = Arc<Mutex<WaitingBacklog>>;
 
-/// The open mailboxes, and what is known of closed ones.
 #[derive(Debug, Default)]
 pub(super) struct MailboxCache {
     open: HashMap<Name, (u64, Arc<OpenMailbox>)>,
@@ -72,7 +70,6 @@ impl MailboxCache {
         self.known.remove(name);
     }
 
-    /// Closes all. Returns whether any was open.
     pub(super) fn close_all(&mut self) -> bool {
         let names: Vec<Name> = self.open.keys().cloned().collect();
         names.iter().for_each(|name| self.close(name));
@@ -93,7 +90,6 @@ impl MailboxCache {
     }
 }
 
-/// How many mailboxes a process with this limit of descriptors may have open.
 fn open_max(descriptors: Option<u64>) -> usize {
     let of_limit = descriptors.map_or(OPEN_MAX as u64, |limit| limit / DESCRIPTORS_EACH);
     usize::try_from(of_limit).unwrap_or(OPEN_MAX).clamp(1, OPEN_MAX)

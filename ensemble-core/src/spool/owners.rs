@@ -29,7 +29,6 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// These names have users; others have none.
     pub fn new(users: impl IntoIterator<Item = (Name, u32)>) -> Self {
         Self { users: users.into_iter().collect() }
     }
@@ -38,7 +37,6 @@ impl Owners {
         self.users.get(name).copied()
     }
 
-    /// Whether no name has a user.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }

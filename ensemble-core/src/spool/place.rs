@@ -23,12 +23,10 @@ pub(super) fn plain(id: &MessageId) -> String {
     format!("{id}{EXTENSION}")
 }
 
-/// Reads a name in `new/`, `done/` or `dead/`.
 pub(super) fn parse_plain(file: &str) -> Option<MessageId> {
     MessageId::new(file.strip_suffix(EXTENSION)?).ok()
 }
 
-/// The name of a dead letter's reason.
 pub(super) fn reason(id: &MessageId) -> String {
     format!("{id}{REASON}")
 }
@@ -44,17 +42,14 @@ pub(super) fn is_double(file: &str) -> bool {
     file.contains("@double.")
 }
 
-/// Reads the name of a dead letter's reason.
 pub(super) fn parse_reason(file: &str) -> Option<MessageId> {
     MessageId::new(file.strip_suffix(REASON)?).ok()
 }
 
-/// The name of the side file of an extended lease.
 pub(super) fn lease(id: &MessageId, epoch: u64) -> String {
     format!("{id}@{epoch}{EXTENSION}")
 }
 
-/// Reads the name of a lease's side file.
 pub(super) fn parse_lease(file: &str) -> Option<(MessageId, u64)> {
     let (id, epoch) = file.strip_suffix(EXTENSION)?.split_once('@')?;
     Some((MessageId::new(id).ok()?, number(epoch)?))
@@ -64,7 +59,6 @@ pub(super) fn parse_lease(file: &str) -> Option<(MessageId, u64)> {
 pub(super) struct FrontFile {
     pub(super) id: MessageId,
     pub(super) priority: u8,
-    /// Deliveries so far.
     pub(super) epoch: u64,
     /// Not to be received before this, in milliseconds since the Unix epoch.
     pub(super) not_before: u64,
@@ -87,7 +81,6 @@ impl FrontFile {
     }
 }
 
-/// A message in `cur/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeldFile {
     pub(super) id: MessageId,

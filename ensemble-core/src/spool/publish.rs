@@ -31,10 +31,8 @@ const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
 /// The messages that a full mailbox had to refuse, for its recipient to see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailboxOverflow {
-    /// How many messages were refused.
     pub refused: u64,
     pub last_at: Timestamp,
-    /// The sender of the last message.
     pub last_from: Name,
 }
 
@@ -261,7 +259,6 @@ impl Spool {
         Ok((PublishOutcome::Stored, draft.file.take()))
     }
 
-    /// Writes a message to `tmp/`.
     fn draft(
         &self,
         mailbox: &Arc<OpenMailbox>,
@@ -313,7 +310,6 @@ impl Spool {
         Ok(())
     }
 
-    /// The id is taken: by the same message, or by another one?
     fn stored_before(
         &self,
         mailbox: &OpenMailbox,
@@ -407,7 +403,6 @@ fn target<'a>(mailbox: &'a OpenMailbox, envelope: &Envelope) -> (&'a Dir, String
     }
 }
 
-/// Makes the names of what was stored survive a power cut.
 fn sync_names(mailbox: &OpenMailbox, urgent: bool) -> Result<()> {
     mailbox.sync_names(if urgent { &mailbox.front } else { &mailbox.new })
 }

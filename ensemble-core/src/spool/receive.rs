@@ -171,7 +171,6 @@ impl Spool {
         }
     }
 
-    /// Reads what was claimed; what cannot be delivered goes to the dead letters.
     fn load(
         &self,
         mailbox: &Arc<OpenMailbox>,

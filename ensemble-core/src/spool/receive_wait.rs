@@ -31,7 +31,6 @@ use crate::watch::POLL_WITH_EVENTS;
 /// Minimum time between two scans of leases that file events ask for. A busy mailbox wakes its consumers
 /// thousands of times a second.
 const LEASE_SCAN_GAP_MIN: Duration = Duration::from_secs(1);
-/// The state that a queue keeps between two waits.
 #[derive(Debug)]
 pub(super) struct QueueWaits {
     /// One observer a mailbox. Threads that wait for the same mailbox share it.

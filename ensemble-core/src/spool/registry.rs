@@ -49,12 +49,10 @@ impl Spool {
         Ok(())
     }
 
-    /// The settings of a mailbox, as they are on disk now.
     pub fn settings(&self, name: &Name) -> Result<Settings> {
         self.mailbox(name)?.settings()
     }
 
-    /// Changes the settings of a mailbox.
     pub fn configure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         let mailbox = self.mailbox(name)?;
         if let Some((field, detail)) = settings.fault() {
@@ -95,7 +93,6 @@ impl Spool {
         Ok(())
     }
 
-    /// All mailboxes by name.
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
         let directories = self.mailboxes_dir()?.directories()?;
         let mut names: Vec<Name> =

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::mail::LEASE_SECONDS_MAX;
 use crate::message::period::{read_days, read_seconds};
 
-/// How long a received message is held without an extension, in seconds.
 pub const LEASE_SECONDS_DEFAULT: u64 = 300;
-/// How often a message is delivered before it is dead-lettered.
 pub const ATTEMPTS_MAX_DEFAULT: u64 = 5;
 /// How long settled messages are kept, in days. Within this time an id cannot be stored twice.
 pub const DONE_DAYS_DEFAULT: u64 = 7;

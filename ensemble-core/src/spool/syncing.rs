@@ -12,7 +12,6 @@ use crate::{Error, Result};
 pub(super) const SYNCED_AT_ONCE: usize = 32;
 
 impl Spool {
-    /// Whether what is stored must survive a power cut.
     pub(super) fn is_power(&self) -> bool {
         self.options.durability == Durability::Power
     }

@@ -13,7 +13,6 @@ use crate::message::Name;
 /// Links of an empty directory: its name, and the `.` in it.
 const LINKS_EMPTY: u64 = 2;
 
-/// The names of the mailboxes that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct CaseTwins {
     /// How often a mailbox was added: with one, nothing is remembered.

@@ -78,7 +78,6 @@ impl Spool {
 }
 
 impl Glances<'_> {
-    /// One mailbox, with its held messages.
     fn view(&self, name: &Name) -> Result<MailboxView> {
         let glance = self.at(name, u64::MAX)?;
         let home = self.home(name)?;

@@ -36,7 +36,6 @@ const LOSSES_MAX: u32 = 64;
 /// was lost has taken as long as that would.
 const LISTED_PER_LOSS: usize = 8;
 
-/// A message that may be received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Candidate {
     New(MessageId),
@@ -51,7 +50,6 @@ enum ListingTrust {
     Nothing,
 }
 
-/// The part of a backlog that is known.
 #[derive(Debug, Default)]
 pub(super) struct WaitingBacklog {
     new: IdListing,
@@ -62,7 +60,6 @@ pub(super) struct WaitingBacklog {
     front_uses_left: usize,
     /// Whether `new` has the names of files that landed, instead of a listing.
     is_landed: bool,
-    /// How many messages there were when it was listed.
     listed: usize,
     /// Races that were lost in a row.
     losses: u32,
@@ -185,7 +182,6 @@ impl WaitingBacklog {
         !self.new.is_empty() || !self.front.is_empty()
     }
 
-    /// Notes that another consumer received the candidate first.
     pub(super) fn lost_race(&mut self) {
         if self.is_landed {
             // It may have been taken long before its event was read.
@@ -201,7 +197,6 @@ impl WaitingBacklog {
         }
     }
 
-    /// Notes that the candidate was received.
     pub(super) fn won_race(&mut self) {
         self.losses = 0;
         if let Some(ahead) = &self.ahead {
@@ -328,7 +323,6 @@ mod tests {
     use super::*;
     use crate::durable::FileModes;
 
-    /// A mailbox's directories.
     struct Place {
         _root: tempfile::TempDir,
         home: Dir,

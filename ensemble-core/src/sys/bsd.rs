@@ -56,7 +56,6 @@ pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(RawMode::try_from(bits).unwrap_or(0))
 }
 
-/// File type and permission bits.
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
     u32::from(stat.st_mode)
 }

@@ -5,12 +5,10 @@ use std::os::fd::AsFd;
 use rustix::fs::{self, Stat};
 use rustix::io::Errno;
 
-/// Makes the content of a file survive a power cut.
 pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
     fs::fdatasync(file)
 }
 
-/// Makes the names in a directory survive a power cut.
 pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
     fs::fsync(directory)
 }

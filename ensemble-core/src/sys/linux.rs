@@ -157,12 +157,10 @@ pub(crate) fn list(
     Ok(())
 }
 
-/// Permissions for a new file or directory.
 pub(crate) fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-/// File type and permission bits.
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode
 }

@@ -15,7 +15,6 @@ pub(crate) fn sync_content(file: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Makes the names in a directory survive a power cut.
 pub(crate) fn sync_names(directory: impl AsFd) -> Result<(), Errno> {
     sync_content(directory)
 }

@@ -28,7 +28,6 @@ use crate::{Error, Result};
 /// Lease extension of a message that the target cannot take at the moment.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 
-/// Handling of a message for a mailbox that the target does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownMailbox {
     /// The mailbox is created with the settings it has in the source.
@@ -37,7 +36,6 @@ pub enum UnknownMailbox {
     Bury,
 }
 
-/// Result of one run.
 #[derive(Debug, Default)]
 pub struct BridgeReport {
     /// Number of messages stored in the target and settled in the source.
@@ -55,7 +53,6 @@ enum CarryOutcome {
     Stuck(Error),
 }
 
-/// Carries messages from one queue to another, in one direction.
 pub struct Bridge<'a> {
     source: &'a dyn Broker,
     target: &'a dyn Broker,

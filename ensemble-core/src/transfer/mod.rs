@@ -10,7 +10,6 @@ use crate::broker::Broker;
 use crate::message::Envelope;
 use crate::{Error, Result};
 
-/// Copies the content that a message names from one queue to another.
 pub fn carry_attachment(from: &dyn Broker, to: &dyn Broker, envelope: &Envelope) -> Result<()> {
     match &envelope.attachment {
         Some(attachment) => to.attach(&from.attached(attachment)?).map(drop),

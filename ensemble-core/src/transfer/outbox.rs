@@ -34,7 +34,6 @@ pub struct Outbox {
     capacity: u64,
 }
 
-/// Where a message was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PostOutcome {
     Sent(PublishOutcome),
@@ -55,12 +54,10 @@ impl Outbox {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })
     }
 
-    /// The outbox's queue.
     pub const fn spool(&self) -> &Spool {
         &self.spool
     }
 
-    /// The outbox's queue, by itself.
     pub fn into_spool(self) -> Spool {
         self.spool
     }
@@ -139,7 +136,6 @@ impl Outbox {
         Ok(mailboxes)
     }
 
-    /// Number of messages that wait here for a mailbox.
     fn waiting_for(&self, mailbox: &Name) -> Result<u64> {
         let counts = allow_no_mailbox(self.spool.counts(mailbox))?;
         Ok(counts.map_or(0, |counts| counts.queued + counts.acked))

@@ -9,7 +9,6 @@ use super::InotifyWatcher as Inotify;
 use super::portable::PortableWatcher;
 use super::{FsEvent, WatchError};
 
-/// Whether the crate `notify` was chosen.
 static IS_NOTIFY: AtomicBool = AtomicBool::new(false);
 
 /// From now on, each new [`FsWatcher`] of this process uses the crate `notify`.
@@ -38,7 +37,6 @@ impl AsFd for FsWatcher {
 }
 
 impl FsWatcher {
-    /// Creates a file watcher without watched directories.
     pub fn new() -> Result<Self, WatchError> {
         let backend = match IS_NOTIFY.load(Ordering::Relaxed) {
             false => WatchBackend::Inotify(Inotify::new()?),

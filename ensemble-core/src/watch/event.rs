@@ -25,7 +25,6 @@ pub enum Landing {
 pub enum FsEvent {
     Landed {
         dir: PathBuf,
-        /// The file's name.
         name: String,
         /// The operation that put the file there.
         how: Landing,
@@ -39,8 +38,5 @@ pub enum FsEvent {
     /// A watched directory was removed or renamed.
     Replaced { path: PathBuf },
     /// No more events will come.
-    Failed {
-        /// The system's error.
-        error: WatchError,
-    },
+    Failed { error: WatchError },
 }

@@ -54,8 +54,6 @@ impl Drop for InotifyWatcher {
 }
 
 impl InotifyWatcher {
-    /// Creates a file watcher without watched directories.
-    ///
     /// The system has no instance left (`fs.inotify.max_user_instances`).
     pub fn new() -> Result<Self, WatchError> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)

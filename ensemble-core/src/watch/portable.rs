@@ -44,7 +44,6 @@ impl AsFd for PortableWatcher {
 }
 
 impl PortableWatcher {
-    /// Creates a file watcher without watched directories.
     pub fn new() -> Result<Self, WatchError> {
         let system = |error: std::io::Error| {
             WatchError::system(

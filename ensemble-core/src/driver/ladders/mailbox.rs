@@ -13,7 +13,6 @@ use crate::mail;
 /// The reasons of an escalation that speak of the worker and not of the one task.
 const WORKER_REASONS: [&str; 3] = ["unanswered", "not_pressable", "crashed"];
 
-/// The ladders of one mailbox, with the right to run them.
 pub(super) struct MailboxLadders<'a> {
     mailbox: Name,
     pub(super) lock: FileLock,
@@ -51,7 +50,6 @@ impl<'a> MailboxLadders<'a> {
         self.leader.as_ref().and_then(TaskDelivery::poll_timeout)
     }
 
-    /// Lets the time of the running ladder pass; whether it has ended.
     pub(super) fn handle_timeout(&mut self, world: &DeliveryContext<'_>) -> Result<bool> {
         let Some(leader) = &mut self.leader else { return Ok(false) };
         match leader.handle_timeout(world)? {

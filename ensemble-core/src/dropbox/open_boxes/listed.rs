@@ -59,7 +59,6 @@ impl ListedFiles {
         self.files.is_empty()
     }
 
-    /// Number of files of the box at `place`.
     pub(super) fn count(&self, place: usize) -> usize {
         self.files.iter().filter(|file| usize::from(file.place) == place).count()
     }

@@ -10,14 +10,12 @@ use super::{OpenBox, UnfitFile};
 /// How soon setting a file aside is tried again if it failed, for instance because the disk is full.
 const REJECT_RETRY: Duration = Duration::from_secs(2);
 
-/// A file that was set aside.
 #[derive(Debug)]
 pub struct RejectedFile {
     /// The path below the queue: the box, then the file.
     pub path: String,
     /// New path of the file; `None` for one that stays: a directory, or one that its writer may still complete.
     pub kept_as: Option<String>,
-    /// Why the file was set aside.
     pub error: String,
 }
 

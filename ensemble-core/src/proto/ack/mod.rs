@@ -79,9 +79,7 @@ const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
 /// The times of a ladder, and what its worker's profile allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LadderSettings {
-    /// How long each phase waits for the ack.
     pub phase_timeout: Duration,
-    /// The most time that waiting for a worker that may not be pressed can add to the ladder.
     pub wait_max: Duration,
     /// Whether phases 2 and 3 press keys even if the worker's state is unknown. The profile
     /// `generic` does: it has the seed's ladder and cannot detect the state.
@@ -145,7 +143,6 @@ enum State {
     Expired,
 }
 
-/// The machine of one task at one worker; see the table at the top of this page.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     task: String,
@@ -153,7 +150,6 @@ pub struct Ladder {
     config: LadderSettings,
     state: State,
     phase: Phase,
-    /// Begin of the phase that is running.
     since: Monotonic,
     started: Monotonic,
     /// When waiting ends; later than the phases need.

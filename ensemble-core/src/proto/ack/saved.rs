@@ -99,7 +99,6 @@ impl Ladder {
         }
     }
 
-    /// Begin of the phase that is running.
     pub const fn phase_began(&self) -> Monotonic {
         self.since
     }

@@ -60,7 +60,6 @@ pub enum WorkerActivity {
     /// The state of the worker cannot be read.
     #[default]
     Unknown,
-    /// The worker waits for input.
     Idle,
     Busy,
     /// It asks a person something: a permission, trust, a login.
@@ -154,11 +153,9 @@ pub enum Effect {
     },
     /// Notify the conductor. Happens exactly once; the ladder has ended.
     Escalate(LadderEscalation),
-    /// Write it to the event log.
     Record(LadderRecord),
 }
 
-/// The content of the notice to the conductor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LadderEscalation {
     pub task: String,
@@ -183,7 +180,6 @@ pub enum EscalationReason {
     Undeliverable,
 }
 
-/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LadderRecord {
     /// A phase has begun.

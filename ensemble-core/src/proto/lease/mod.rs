@@ -95,11 +95,9 @@ pub enum Effect<K> {
         /// The sequence number that it had all the time.
         sequence: u64,
     },
-    /// Write this to the event log.
     Record(LeaseRecord),
 }
 
-/// A record for the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LeaseRecord {
@@ -171,7 +169,6 @@ impl WatchedLease {
     }
 }
 
-/// The machine of one observer; see the module's table.
 #[derive(Clone, Debug)]
 pub struct LeaseWatch<K> {
     state: State,
@@ -206,7 +203,6 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         self.leases.get(key).map(WatchedLease::silent)
     }
 
-    /// Whether expiry is on hold.
     pub const fn is_on_hold(&self) -> bool {
         matches!(self.state, State::Held { .. })
     }

@@ -22,7 +22,6 @@ pub struct LeaseSnapshot<K> {
     pub leases: Vec<LeaseObservation<K>>,
 }
 
-/// One lease in a [`LeaseSnapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseObservation<K> {
     pub key: K,
@@ -33,7 +32,6 @@ pub struct LeaseObservation<K> {
 }
 
 impl<K: Ord + Clone> LeaseWatch<K> {
-    /// The observations so far.
     pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> LeaseSnapshot<K> {
         let watched = self.watched_until(now);
         let hold = match self.state {

@@ -30,11 +30,9 @@ pub enum Workspace {
     Unknown,
 }
 
-/// An obstacle that keeps a worker from answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyObstacle {
-    /// The worker works on a task.
     Busy,
     /// It asks for a permission or for trust.
     Permission,
@@ -44,7 +42,6 @@ pub enum ReadyObstacle {
     Limited,
     /// A person has typed something and not sent it.
     Draft,
-    /// The worker's program has crashed.
     Crashed,
 }
 
@@ -100,7 +97,6 @@ impl ErrorType {
 /// Why nothing was assigned. Displayed as the seed's block, without a line end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadinessFailure {
-    /// The worker that did not answer.
     #[serde(rename = "worker-id")]
     pub worker: Name,
     pub attempt: u8,

@@ -81,9 +81,7 @@ const _: () = assert!(
 /// The times of the handshake, and whether it is always needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingTimes {
-    /// How long a matching pong is waited for.
     pub pong_wait: Duration,
-    /// How long to wait before the next ping.
     pub retry_delay: Duration,
     /// How many pings are sent: 1 to [`ATTEMPTS_LIMIT`].
     pub attempts_max: u8,
@@ -104,7 +102,6 @@ pub enum Event {
     /// A caller wants to assign.
     Started,
     Pong(PongToken),
-    /// A ping could not be typed.
     SendFailed {
         attempt: u8,
         deferral: Deferral,
@@ -128,9 +125,13 @@ pub enum Effect {
     /// Send this ping; report only a failure.
     SendPing(Ping),
     /// Look at the window and report [`Event::Inspected`].
-    Inspect { attempt: u8 },
+    Inspect {
+        attempt: u8,
+    },
     /// Send the provider's open command and report [`Event::OpenDone`].
-    SendOpen { attempt: u8 },
+    SendOpen {
+        attempt: u8,
+    },
     /// The worker is ready: assign.
     Ready {
         /// Attempt of the answered ping.
@@ -138,11 +139,9 @@ pub enum Effect {
     },
     /// The worker is not ready: do not assign.
     Failed(ReadinessFailure),
-    /// Write it to the event log.
     Record(HandshakeRecord),
 }
 
-/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HandshakeRecord {
@@ -174,7 +173,6 @@ enum State {
 /// Begins the observation of an attempt whose ping was not typed, before the reason and a semicolon.
 pub const NOT_TYPED: &str = "ping not typed: ";
 
-/// The machine of one handshake; see the table at the top of this page.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     worker: Name,

@@ -62,7 +62,6 @@ pub struct RequestKind {
     pub deadline: Duration,
     /// Interval at which the addressee is reminded while the request is pending.
     pub remind_every: Duration,
-    /// Action at the deadline.
     pub at_expiry: AtExpiry,
 }
 

@@ -91,7 +91,6 @@ impl Decision {
         Self { outcome, by, at, comment: String::new() }
     }
 
-    /// Adds the decider's comment: a reason or feedback.
     #[must_use]
     pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = comment.into();
@@ -137,7 +136,6 @@ enum State {
     Closed(Decision),
 }
 
-/// The machine of one request; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Request {
     id: String,

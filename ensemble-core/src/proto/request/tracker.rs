@@ -10,12 +10,10 @@ use crate::proto::Machine;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correlated<T> {
     pub id: String,
-    /// The event or effect.
     pub inner: T,
 }
 
 impl<T> Correlated<T> {
-    /// Wraps an event or effect of the request with this id.
     pub fn new(id: impl Into<String>, inner: T) -> Self {
         Self { id: id.into(), inner }
     }

@@ -37,7 +37,6 @@ const DRAINS_MAX: usize = 16;
 /// Maximum number of names kept for a wait. It lists the rest.
 const LANDED_MAX: usize = 64;
 
-/// The file watcher of a queue, and the waits that share it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedWatcher {
     state: Mutex<WatchState>,
@@ -102,7 +101,6 @@ impl FileWait {
         state.waits.get_mut(&self.id).map(|row| std::mem::take(&mut row.landed)).unwrap_or_default()
     }
 
-    /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
     pub(crate) fn sleep(&self, nap: Duration, other: Option<BorrowedFd<'_>>) {
         self.watcher.sleep(self.id, nap, other);
     }
@@ -152,7 +150,6 @@ impl SharedWatcher {
         self.lock().is_polling
     }
 
-    /// Adds a wait: what lands from now on ends its next sleep.
     fn add(&self, places: Arc<[PathBuf]>) -> u64 {
         let mut state = self.lock();
         state.last_id += 1;
