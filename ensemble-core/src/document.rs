@@ -105,11 +105,8 @@ impl LockedDocument {
     pub fn replace(&self, content: &[u8]) -> Result<()> {
         let DocumentOptions { bytes_max, durability, .. } = self.options;
         if content.len() > bytes_max {
-            return Err(Error::TooLarge {
-                what: self.path().display().to_string(),
-                bytes: content.len() as u64,
-                limit: bytes_max as u64,
-            });
+            let path = self.path().display().to_string();
+            return Err(Error::too_large(path, content.len(), bytes_max));
         }
         let modes = self.modes()?;
         match &self.options.tmp {

@@ -277,44 +277,39 @@ impl Error {
     }
 }
 
-/// The found value; `None` if a file or directory is missing.
-pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
+fn allow<T>(found: Result<T>, is_allowed: impl Fn(&Error) -> bool) -> Result<Option<T>> {
     match found {
-        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(None),
+        Err(error) if is_allowed(&error) => Ok(None),
         other => other.map(Some),
     }
+}
+
+/// The found value; `None` if a file or directory is missing.
+pub fn allow_missing<T>(found: Result<T>) -> Result<Option<T>> {
+    allow(found, |error| error.io_kind() == Some(io::ErrorKind::NotFound))
 }
 
 /// As [`allow_missing`], and `None` if a file is where a directory should be.
 pub fn allow_misplaced<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(error) if error.io_kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
-        other => allow_missing(other),
-    }
+    let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    allow(found, |error| error.io_kind().is_some_and(|kind| absent.contains(&kind)))
 }
 
 /// The value; `None` if the message is gone.
 pub fn allow_gone<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(Error::NoMessage { .. }) => Ok(None),
-        other => other.map(Some),
-    }
+    allow(found, |error| matches!(error, Error::NoMessage { .. }))
 }
 
 /// The value; `None` if there is no such mailbox.
 pub fn allow_no_mailbox<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(Error::NoMailbox { .. }) => Ok(None),
-        other => other.map(Some),
-    }
+    allow(found, |error| matches!(error, Error::NoMailbox { .. }))
 }
 
 /// The value that was read; `None` if a message is gone or cannot be read.
 pub fn allow_unreadable<T>(read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
-        other => other.map(Some),
-    }
+    allow(read, |error| {
+        matches!(error, Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. })
+    })
 }
 
 #[cfg_attr(not(feature = "internals"), doc(hidden))]
@@ -342,6 +337,18 @@ impl Error {
     #[must_use]
     pub const fn is_undeliverable(&self) -> bool {
         matches!(self, Self::NoMailbox { .. } | Self::Full { .. } | Self::Quota { .. })
+    }
+
+    pub(crate) fn too_large(what: impl Into<String>, bytes: usize, limit: usize) -> Self {
+        Self::TooLarge { what: what.into(), bytes: bytes as u64, limit: limit as u64 }
+    }
+
+    pub(crate) fn invalid(
+        what: impl Into<String>,
+        field: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::Invalid { what: what.into(), field: field.into(), detail: detail.into() }
     }
 
     pub fn io(

@@ -72,11 +72,7 @@ pub const fn receive_order<I>(
 pub fn lease_seconds(duration: Duration) -> Result<u64> {
     match whole_seconds(duration) {
         seconds @ 1..=LEASE_SECONDS_MAX => Ok(seconds),
-        _ => Err(Error::Invalid {
-            what: "the lease".to_owned(),
-            field: "duration".to_owned(),
-            detail: LEASE_RANGE.to_owned(),
-        }),
+        _ => Err(Error::invalid("the lease", "duration", LEASE_RANGE)),
     }
 }
 

@@ -111,8 +111,7 @@ impl ReverseLines {
         let room = usize::try_from(self.start - start).unwrap_or_default();
         let mut chunk = vec![0; room];
         if read_at(&self.file, &mut chunk, start, &self.path)? < room {
-            let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-            return Err(Error::io("read", &self.path, cut));
+            return Err(Error::io("read", &self.path, std::io::ErrorKind::UnexpectedEof));
         }
         chunk.append(&mut self.unread);
         (self.unread, self.start) = (chunk, start);

@@ -268,7 +268,7 @@ impl LogWriter {
     }
 
     fn not_found(&self) -> Error {
-        Error::io("append to", &self.path, io::Error::from(io::ErrorKind::NotFound))
+        Error::io("append to", &self.path, io::ErrorKind::NotFound)
     }
 
     fn is_full(&self) -> bool {
@@ -314,7 +314,7 @@ fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
     loop {
         match file.write(line) {
             Ok(bytes) if bytes == line.len() => return Ok(()),
-            Ok(_) => return Err(io::Error::from(io::ErrorKind::StorageFull)),
+            Ok(_) => return Err(io::ErrorKind::StorageFull.into()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -354,7 +354,7 @@ impl LogDirectory {
         if is_here && lock == Some(self.lock.id()?) {
             return Ok(());
         }
-        Err(Error::io("find", path, io::Error::from(io::ErrorKind::NotFound)))
+        Err(Error::io("find", path, io::ErrorKind::NotFound))
     }
 }
 

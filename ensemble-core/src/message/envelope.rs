@@ -255,11 +255,11 @@ impl Envelope {
         let here = Path::new(self.id.as_str());
         check_headers(self, here)?;
         if self.body.len() > BODY_BYTES_MAX {
-            return Err(too_large("the body", self.body.len(), BODY_BYTES_MAX));
+            return Err(Error::too_large("the body", self.body.len(), BODY_BYTES_MAX));
         }
         let file = canonical::write(self);
         if file.len() > ENVELOPE_BYTES_MAX {
-            return Err(too_large("the envelope", file.len(), ENVELOPE_BYTES_MAX));
+            return Err(Error::too_large("the envelope", file.len(), ENVELOPE_BYTES_MAX));
         }
         Ok(file)
     }
@@ -270,7 +270,11 @@ impl Envelope {
     /// [`Error::TooLarge`] or [`Error::Malformed`], which names the field.
     pub fn decode(file: &[u8], path: &Path) -> Result<Self> {
         if file.len() > ENVELOPE_BYTES_MAX {
-            return Err(too_large(&path.display().to_string(), file.len(), ENVELOPE_BYTES_MAX));
+            return Err(Error::too_large(
+                path.display().to_string(),
+                file.len(),
+                ENVELOPE_BYTES_MAX,
+            ));
         }
         let text = yaml::decode_text(file, path)?;
         let fields = match canonical::read(text) {
@@ -354,10 +358,6 @@ impl Eq for Envelope {}
 
 fn fixed_name(name: &str) -> Name {
     Name::new(name).unwrap_or_else(|_| unreachable!("`{name}` is a name"))
-}
-
-fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
-    Error::TooLarge { what: what.to_owned(), bytes: bytes as u64, limit: limit as u64 }
 }
 
 /// Checks what a sender may choose. `path` is that of the file, or the id of a message that has none yet.

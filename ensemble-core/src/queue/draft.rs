@@ -243,7 +243,7 @@ impl Draft {
 }
 
 fn invalid(field: &str, detail: String) -> Error {
-    Error::Invalid { what: "the draft".to_owned(), field: field.to_owned(), detail }
+    Error::invalid("the draft", field, detail)
 }
 
 impl From<&str> for Draft {

@@ -69,11 +69,9 @@ impl Queue {
     pub fn inboxes(&self, boxes: impl IntoIterator<Item = Mailbox>) -> Result<Inboxes> {
         let boxes: Vec<Mailbox> = boxes.into_iter().collect();
         if let Some(stranger) = boxes.iter().find(|inbox| inbox.queue().root() != self.root()) {
-            return Err(Error::Invalid {
-                what: format!("mailbox `{}`", stranger.name()),
-                field: "queue".to_owned(),
-                detail: format!("it belongs to {}", stranger.queue().root().display()),
-            });
+            let detail = format!("it belongs to {}", stranger.queue().root().display());
+            let mailbox = format!("mailbox `{}`", stranger.name());
+            return Err(Error::invalid(mailbox, "queue", detail));
         }
         let mut tokens: Vec<CancelToken> = Vec::new();
         for token in boxes.iter().filter_map(Mailbox::token) {

@@ -262,11 +262,8 @@ async fn pass_events_on(reading: EventReader, readable: Arc<OwnedFd>) {
 }
 
 pub(super) fn current_runtime() -> Result<Handle> {
-    Handle::try_current().map_err(|_| Error::Invalid {
-        what: "an async call".to_owned(),
-        field: "runtime".to_owned(),
-        detail: "call it inside a tokio runtime".to_owned(),
-    })
+    let detail = "call it inside a tokio runtime";
+    Handle::try_current().map_err(|_| Error::invalid("an async call", "runtime", detail))
 }
 
 pub(super) async fn in_background<T: Send + 'static>(

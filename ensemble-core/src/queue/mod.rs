@@ -27,10 +27,8 @@ mod report;
 mod request;
 /// Refuses settings that no mailbox can have.
 fn check_settings(settings: &Settings) -> Result<()> {
-    settings.fault().map_or(Ok(()), |(field, detail)| {
-        let (what, field) = ("the settings".to_owned(), field.to_owned());
-        Err(Error::Invalid { what, field, detail })
-    })
+    let refuse = |(field, detail)| Err(Error::invalid("the settings", field, detail));
+    settings.fault().map_or(Ok(()), refuse)
 }
 
 #[cfg(test)]

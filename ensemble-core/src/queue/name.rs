@@ -25,11 +25,7 @@ pub trait IntoName: sealed::Sealed {
 
 /// A mistake in a name, as a caller of the face can match it.
 pub(super) fn invalid_name(error: NameError) -> Error {
-    Error::Invalid {
-        what: "a name".to_owned(),
-        field: "name".to_owned(),
-        detail: error.to_string(),
-    }
+    Error::invalid("a name", "name", error.to_string())
 }
 
 macro_rules! into_name {

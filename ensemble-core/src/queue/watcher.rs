@@ -247,11 +247,9 @@ impl Watcher {
     fn with_route(mut self, pattern: &str, target: RouteTarget) -> Self {
         let is_box = |(name, _): (&str, &str)| DROP_BOXES.contains(&name);
         if !pattern.split_once('/').is_some_and(is_box) {
-            self.mistake.get_or_insert_with(|| Error::Invalid {
-                what: format!("the route `{pattern}`"),
-                field: "pattern".to_owned(),
-                detail: format!("begin it with a drop box: {}", DROP_BOXES.join("/, ")),
-            });
+            let detail = format!("begin it with a drop box: {}", DROP_BOXES.join("/, "));
+            let route = format!("the route `{pattern}`");
+            self.mistake.get_or_insert_with(|| Error::invalid(route, "pattern", detail));
         }
         self.routes.push(WatchRoute { pattern: PathPattern::new(pattern), target });
         self

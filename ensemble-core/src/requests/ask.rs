@@ -169,8 +169,7 @@ impl Requests<'_> {
             }
         }
         let path = self.store.place(&asked.request_id, RequestFile::Request);
-        let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-        Err(Error::io("close the gate for", path, busy))
+        Err(Error::io("close the gate for", path, std::io::ErrorKind::WouldBlock))
     }
 
     fn prepare(
@@ -378,11 +377,7 @@ impl Requests<'_> {
 
 fn check_id(id: &str) -> Result<Name> {
     if id.len() > REQUEST_ID_BYTES_MAX {
-        return Err(Error::TooLarge {
-            what: "the request_id".to_owned(),
-            bytes: id.len() as u64,
-            limit: REQUEST_ID_BYTES_MAX as u64,
-        });
+        return Err(Error::too_large("the request_id", id.len(), REQUEST_ID_BYTES_MAX));
     }
     Ok(Name::new(id)?)
 }

@@ -49,11 +49,8 @@ impl Requests<'_> {
 
     fn decide(&self, id: &str, mut decision: Decision) -> Result<RequestEntry> {
         if decision.comment.len() > COMMENT_BYTES_MAX {
-            return Err(Error::TooLarge {
-                what: "the comment".to_owned(),
-                bytes: decision.comment.len() as u64,
-                limit: COMMENT_BYTES_MAX as u64,
-            });
+            let bytes = decision.comment.len();
+            return Err(Error::too_large("the comment", bytes, COMMENT_BYTES_MAX));
         }
         decision.comment = clip(&decision.comment);
         let Some((home, standing)) = self.find_request(id)? else {
@@ -136,8 +133,7 @@ impl Requests<'_> {
             }
         }
         let path = self.store.place(id, RequestFile::Decision);
-        let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
-        Err(Error::io("decide", path, busy))
+        Err(Error::io("decide", path, std::io::ErrorKind::WouldBlock))
     }
 
     /// Puts a decision aside that counts for nothing, once it is as old as this: as a report, it may be written in

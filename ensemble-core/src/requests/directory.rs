@@ -320,8 +320,8 @@ impl Spool {
             MoveOutcome::Done => self.sync_dir(&requests).map(|()| WriteOutcome::Done),
             MoveOutcome::Exists => Ok(WriteOutcome::Exists),
             MoveOutcome::Gone => {
-                let gone = io::Error::from(io::ErrorKind::NotFound);
-                Err(Error::io("move to", requests.path().join(id.as_str()), gone))
+                let place = requests.path().join(id.as_str());
+                Err(Error::io("move to", place, io::ErrorKind::NotFound))
             }
         }
     }

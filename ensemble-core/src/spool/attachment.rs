@@ -15,8 +15,7 @@ pub(crate) const ATTACHMENTS: &str = "attachments";
 impl Spool {
     pub fn attach(&self, content: &[u8]) -> Result<Attachment> {
         if content.len() > ATTACHMENT_BYTES_MAX {
-            let (bytes, limit) = (content.len() as u64, ATTACHMENT_BYTES_MAX as u64);
-            return Err(Error::TooLarge { what: "the attachment".to_owned(), bytes, limit });
+            return Err(Error::too_large("the attachment", content.len(), ATTACHMENT_BYTES_MAX));
         }
         let queue = self.queue_dir()?;
         let attachments = queue.ensure_child(ATTACHMENTS, self.options.modes)?;

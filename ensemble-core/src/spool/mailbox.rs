@@ -203,8 +203,7 @@ impl OpenMailbox {
                 return Ok(found);
             }
         }
-        let slow = io::Error::from(io::ErrorKind::TimedOut);
-        Err(Error::io("search", self.home.path(), slow))
+        Err(Error::io("search", self.home.path(), io::ErrorKind::TimedOut))
     }
 
     fn search(&self, id: &MessageId) -> Result<Option<MessageLocation>> {

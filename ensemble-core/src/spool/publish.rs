@@ -375,8 +375,7 @@ impl StagedFile {
         let moved = self.mailbox.tmp.move_new(&self.name, dir, &file)?;
         self.is_placed = moved == MoveOutcome::Done;
         if moved == MoveOutcome::Gone {
-            let source = io::Error::from(io::ErrorKind::NotFound);
-            return Err(Error::io("move to", dir.path().join(file), source));
+            return Err(Error::io("move to", dir.path().join(file), io::ErrorKind::NotFound));
         }
         Ok(self.is_placed)
     }

@@ -1,6 +1,7 @@
 //! Receive: `new/` or `front/` to `cur/` (S2 to S3). The rename is the ack: of any number of
 //! consumers that try for a message, in any number of processes, exactly one succeeds.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
@@ -159,8 +160,7 @@ impl Spool {
                 // No consumer has taken it: its target directory is gone. Open that again.
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.remove(&mailbox.name);
-                let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-                Err(Error::io("move to", mailbox.cur.path().join(file), missing))
+                Err(Error::io("move to", mailbox.cur.path().join(file), ErrorKind::NotFound))
             }
             MoveOutcome::Gone => Ok(None),
             MoveOutcome::Exists => {
