@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Spool;
 use super::finish::forget_deliveries;
-use super::mailbox::{MessageLocation, OpenMailbox};
+use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
 use crate::Result;
 use crate::durable::{Dir, MoveOutcome};
@@ -72,21 +72,14 @@ impl Spool {
     pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
         let _gate = mailbox.close_gate(self.options.lock_patience)?;
-        let (location, epoch) = match mailbox.locate(id)? {
-            Some(MessageLocation::New) => (MessageLocation::New, 0),
-            Some(MessageLocation::Front(front)) => {
-                (MessageLocation::Front(front.clone()), front.epoch)
-            }
-            _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
-        };
+        let not_waiting = || no_message(id, &format!("waiting in mailbox `{}`", mailbox.name));
+        let location = mailbox.locate(id)?.ok_or_else(not_waiting)?;
+        let epoch = location.deliveries_of_waiting().ok_or_else(not_waiting)?;
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
         // Move exactly the file that was found: a consumer that was quicker keeps its message.
         let (dir, file) = mailbox.file_at(id, &location);
-        match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
-            MoveOutcome::Done => {}
-            MoveOutcome::Gone | MoveOutcome::Exists => {
-                return Err(no_message(id, "waiting any more"));
-            }
+        if dir.move_new(&file, &mailbox.dead, &place::plain(id))? != MoveOutcome::Done {
+            return Err(no_message(id, "waiting any more"));
         }
         self.sync_moved(&mailbox, &mailbox.dead, &[place::plain(id)])?;
         self.record_dead(&mailbox, id, (None, epoch), reason);
@@ -161,11 +154,8 @@ impl Spool {
         let redriven = DeadLetterReason { redriven: true, told: false, ..reason };
         self.write_reason(&mailbox, id, &redriven)?;
         let front = FrontFile { id: id.clone(), priority, epoch, not_before: 0 };
-        match mailbox.dead.move_new(&file, &mailbox.front, &front.file())? {
-            MoveOutcome::Done => {}
-            MoveOutcome::Gone | MoveOutcome::Exists => {
-                return Err(no_message(id, "among the dead letters any more"));
-            }
+        if mailbox.dead.move_new(&file, &mailbox.front, &front.file())? != MoveOutcome::Done {
+            return Err(no_message(id, "among the dead letters any more"));
         }
         self.sync_moved(&mailbox, &mailbox.front, &[front.file()])?;
         mail::record_redriven(self.recorder(), (&mailbox.name, id), epoch);
@@ -259,14 +249,7 @@ impl Spool {
         id: &MessageId,
         reason: &DeadLetterReason,
     ) -> Result<()> {
-        let text = yaml::render(reason);
-        mailbox.dead.replace(
-            &place::reason(id),
-            text.as_bytes(),
-            &mailbox.tmp,
-            self.options.modes,
-            self.options.durability,
-        )
+        mailbox.write_page(&mailbox.dead, &place::reason(id), reason, self.options.durability)
     }
 
     /// Says that the first `before` deliveries of a held message do not count as attempts.

@@ -4,6 +4,7 @@
 //! directory was listed. File systems count time in steps, and all changes within one step leave
 //! the same stamp.
 
+use super::mailbox::find;
 use crate::Result;
 use crate::durable::Dir;
 use crate::env::{Clock as _, SystemClock};
@@ -38,12 +39,7 @@ impl Emptiness {
     pub(super) fn learn(&mut self, dir: &Dir, stamp: i128) -> Result<()> {
         let trusted = trusted(stamp);
         if trusted.is_some() && self.listed_at != trusted {
-            let mut is_empty = true;
-            dir.for_each(|_| {
-                is_empty = false;
-                std::ops::ControlFlow::Break(())
-            })?;
-            self.record_listing(trusted, is_empty);
+            self.record_listing(trusted, find(dir, |_| Some(()))?.is_none());
         }
         Ok(())
     }

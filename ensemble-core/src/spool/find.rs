@@ -168,9 +168,8 @@ impl Spool {
         let front = waiting::list_front(&mailbox.front)?.into_iter().rev();
         let (due, mut later): (Vec<_>, Vec<_>) = front.partition(is_due);
         later.sort_by_key(|front| front.not_before);
-        let queued = |f: FrontFile| {
-            let state = State::Queued { epoch: f.epoch, not_before: f.not_before };
-            found(f.id, state)
+        let queued = |FrontFile { id, epoch, not_before, .. }| {
+            found(id, State::Queued { epoch, not_before })
         };
         all.extend(due.into_iter().map(queued));
         let new = waiting::oldest_new(&mailbox.new, limit)?;

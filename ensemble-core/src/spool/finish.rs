@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::dead::read_side_file;
-use super::gated::refusal_to_settle;
+use super::gated::refusal;
 use super::mailbox::OpenMailbox;
 use super::place::{self, FrontFile, HeldFile};
 use super::{Admission, Spool, State, lease_lost};
@@ -17,7 +17,7 @@ use crate::error::allow_unreadable;
 use crate::event_log::types;
 use crate::mail;
 use crate::message::period::read_seconds;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name, yaml};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
 use crate::{Error, Result};
 
 /// The largest side file of a lease, in bytes.
@@ -112,7 +112,9 @@ impl Spool {
             admission.unfinished(&mailbox.queue, &held.id)?.map_or(Ok(()), Err)?;
         }
         if let Some(admission) = admission {
-            refusal_to_settle(admission, mailbox, &held)?.map_or(Ok(()), Err)?;
+            let file = held.file();
+            refusal(admission, mailbox, (&mailbox.cur, &file), &held.holder, true)?
+                .map_or(Ok(()), Err)?;
         }
         let moved = mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))?;
         match moved {
@@ -165,13 +167,7 @@ impl Spool {
         let sequence = read_extension(&mailbox.lease, &held)?.map_or(1, |e| e.sequence + 1);
         let next = LeaseExtension { sequence, lease_seconds, holder: None };
         let file = place::lease(&held.id, held.epoch);
-        mailbox.lease.replace(
-            &file,
-            yaml::render(&next).as_bytes(),
-            &mailbox.tmp,
-            self.options.modes,
-            Durability::Process,
-        )?;
+        mailbox.write_page(&mailbox.lease, &file, &next, Durability::Process)?;
         if mailbox.cur.stat(&held.file())?.is_none() {
             mailbox.lease.remove(&file)?;
             return Err(self.lost(&mailbox, &held));
@@ -209,9 +205,8 @@ impl Spool {
             Err(error) => return Err(error),
         }
         let front = FrontFile { id: held.id.clone(), priority, epoch: held.epoch, not_before };
-        match mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? {
-            MoveOutcome::Done => {}
-            MoveOutcome::Gone | MoveOutcome::Exists => return Err(self.lost(mailbox, held)),
+        if mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? != MoveOutcome::Done {
+            return Err(self.lost(mailbox, held));
         }
         if held.holder == mailbox.name {
             forget(mailbox, held, held.epoch);

@@ -19,7 +19,7 @@ use super::place::{self, HeldFile};
 use super::{Spool, State};
 use crate::Result;
 use crate::durable::Durability;
-use crate::message::{MessageId, Name, yaml};
+use crate::message::{MessageId, Name};
 
 /// An unfinished message that an agent has held before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +70,8 @@ impl Spool {
             None => LeaseExtension { sequence: 0, lease_seconds: usual()?, holder: None },
         };
         extension.holder = Some(held.holder.clone());
-        mailbox.lease.replace(
-            &place::lease(&held.id, held.epoch),
-            yaml::render(&extension).as_bytes(),
-            &mailbox.tmp,
-            self.options.modes,
-            Durability::Process,
-        )
+        let file = place::lease(&held.id, held.epoch);
+        mailbox.write_page(&mailbox.lease, &file, &extension, Durability::Process)
     }
 }
 

@@ -39,7 +39,7 @@ impl Spool {
     ) -> Result<Option<Delivery>> {
         for candidate in self.candidates(mailbox)? {
             let (dir, file, id, epoch) = parts(mailbox, candidate);
-            if refusal(admission, mailbox, (dir, &file), holder)?.is_some() {
+            if refusal(admission, mailbox, (dir, &file), holder, false)?.is_some() {
                 continue;
             }
             let held = HeldFile { id, holder: holder.clone(), epoch: epoch + 1 };
@@ -76,7 +76,8 @@ impl Spool {
         let mut ids = Vec::new();
         for candidate in self.candidates(&mailbox)? {
             let (dir, file, id, _) = parts(&mailbox, candidate);
-            if ids.len() < limit && refusal(admission, &mailbox, (dir, &file), holder)?.is_none() {
+            let refused = || refusal(admission, &mailbox, (dir, &file), holder, false);
+            if ids.len() < limit && refused()?.is_none() {
                 ids.push(id);
             }
         }
@@ -92,22 +93,15 @@ impl Spool {
         is_done: bool,
     ) -> Result<()> {
         let Some(admission) = self.admission_of(mailbox, holder)? else { return Ok(()) };
-        let Some(envelope) = read(dir, file)? else { return Ok(()) };
-        let ask = if is_done { Admission::refusal_to_settle } else { Admission::refusal };
-        ask(admission, &mailbox.queue, holder, &envelope)?.map_or(Ok(()), Err)
+        refusal(admission, mailbox, (dir, file), holder, is_done)?.map_or(Ok(()), Err)
     }
 
     /// The messages that are due now, in the order of receiving.
     fn candidates(&self, mailbox: &OpenMailbox) -> Result<VecDeque<Candidate>> {
         let mut front = waiting::list_front(&mailbox.front)?;
         front.retain(|message| self.is_due(&mailbox.front, message));
-        let new = waiting::list_new(&mailbox.new)?;
-        Ok(front
-            .into_iter()
-            .rev()
-            .map(Candidate::Front)
-            .chain(new.into_ids().map(Candidate::New))
-            .collect())
+        let new = waiting::list_new(&mailbox.new)?.into_ids().map(Candidate::New);
+        Ok(front.into_iter().rev().map(Candidate::Front).chain(new).collect())
     }
 }
 
@@ -119,30 +113,18 @@ pub(super) fn parts(mailbox: &OpenMailbox, candidate: Candidate) -> (&Dir, Strin
     }
 }
 
-/// Why the admission refuses a message; `None` also for one that is gone or cannot be read, which
-/// receiving finds out.
-fn refusal(
+/// Why the admission refuses that the holder receives a message, or settles it if its work `is_done`; `None` also for
+/// one that is gone or cannot be read, which receiving finds out.
+pub(super) fn refusal(
     admission: &dyn Admission,
     mailbox: &OpenMailbox,
     (dir, file): (&Dir, &str),
     holder: &Name,
+    is_done: bool,
 ) -> Result<Option<Error>> {
-    match read(dir, file)? {
-        Some(envelope) => admission.refusal(&mailbox.queue, holder, &envelope),
-        None => Ok(None),
-    }
-}
-
-/// Why the admission refuses that a held message is settled; `None` also for one that is gone or cannot be read.
-pub(super) fn refusal_to_settle(
-    admission: &dyn Admission,
-    mailbox: &OpenMailbox,
-    held: &HeldFile,
-) -> Result<Option<Error>> {
-    match read(&mailbox.cur, &held.file())? {
-        Some(envelope) => admission.refusal_to_settle(&mailbox.queue, &held.holder, &envelope),
-        None => Ok(None),
-    }
+    let Some(envelope) = read(dir, file)? else { return Ok(None) };
+    let ask = if is_done { Admission::refusal_to_settle } else { Admission::refusal };
+    ask(admission, &mailbox.queue, holder, &envelope)
 }
 
 fn read(dir: &Dir, file: &str) -> Result<Option<Envelope>> {

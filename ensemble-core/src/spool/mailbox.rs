@@ -7,12 +7,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::emptiness::Emptiness;
 use super::opened::KnownBacklog;
 use super::settings::Settings;
 use super::waiting::WaitingBacklog;
 use super::{SpoolOptions, place};
-use crate::durable::{self, Dir, FileLock, FileModes, FileStat, SyncReach, SyncTogether};
+use crate::durable::{
+    self, Dir, Durability, FileLock, FileModes, FileStat, SyncReach, SyncTogether,
+};
 use crate::env::{Clock as _, SystemClock};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
@@ -169,6 +173,17 @@ impl OpenMailbox {
         }
     }
 
+    /// Replaces a file that describes the mailbox or one of its messages.
+    pub(super) fn write_page(
+        &self,
+        dir: &Dir,
+        file: &str,
+        page: &impl Serialize,
+        durability: Durability,
+    ) -> Result<()> {
+        dir.replace(file, yaml::render(page).as_bytes(), &self.tmp, self.modes, durability)
+    }
+
     /// Keeps others from storing chosen ids and from moving messages backwards.
     pub(super) fn close_gate(&self, patience: Duration) -> Result<FileLock> {
         FileLock::acquire(&self.home.path().join(GATE_FILE), patience)
@@ -252,6 +267,17 @@ pub(super) enum MessageLocation {
     Cur(place::HeldFile),
     Done,
     Dead,
+}
+
+impl MessageLocation {
+    /// How often a waiting message was delivered; `None` for one that does not wait.
+    pub(super) const fn deliveries_of_waiting(&self) -> Option<u64> {
+        match self {
+            Self::New => Some(0),
+            Self::Front(front) => Some(front.epoch),
+            Self::Cur(_) | Self::Done | Self::Dead => None,
+        }
+    }
 }
 
 pub(super) fn find<T>(dir: &Dir, mut pick: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {

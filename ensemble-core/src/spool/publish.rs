@@ -23,7 +23,7 @@ use crate::env::{PublishOutcome, millis};
 use crate::error::allow_unreadable;
 use crate::event_log::types;
 use crate::mail;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
 const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
@@ -343,13 +343,7 @@ impl Spool {
             last_at: self.options.clock.wall(),
             last_from: envelope.from.clone(),
         };
-        mailbox.home.replace(
-            OVERFLOW_FILE,
-            yaml::render(&note).as_bytes(),
-            &mailbox.tmp,
-            self.options.modes,
-            Durability::Process,
-        )?;
+        mailbox.write_page(&mailbox.home, OVERFLOW_FILE, &note, Durability::Process)?;
         Err(mail::refuse_full(self.recorder(), envelope, capacity, refused))
     }
 }

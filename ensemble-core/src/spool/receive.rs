@@ -127,15 +127,10 @@ impl Spool {
         holder: &Name,
         is_done: bool,
     ) -> Result<Option<Delivery>> {
-        use super::mailbox::MessageLocation;
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
-        let Some(location @ (MessageLocation::New | MessageLocation::Front(_))) =
-            mailbox.locate(id)?
-        else {
-            return Ok(None);
-        };
-        let epoch = if let MessageLocation::Front(front) = &location { front.epoch } else { 0 };
+        let Some(location) = mailbox.locate(id)? else { return Ok(None) };
+        let Some(epoch) = location.deliveries_of_waiting() else { return Ok(None) };
         let held = HeldFile { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
         self.admit(&mailbox, (dir, &file), holder, is_done)?;

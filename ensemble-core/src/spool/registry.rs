@@ -58,14 +58,8 @@ impl Spool {
         if let Some((field, detail)) = settings.fault() {
             return Err(Error::malformed(mailbox.home.path(), field, detail));
         }
-        let text = yaml::render(settings);
-        mailbox.home.replace(
-            SETTINGS_FILE,
-            text.as_bytes(),
-            &mailbox.tmp,
-            self.options.modes,
-            self.options.durability,
-        )?;
+        let durability = self.options.durability;
+        mailbox.write_page(&mailbox.home, SETTINGS_FILE, settings, durability)?;
         let data = serde_json::json!({ "mailbox": name, "settings": settings });
         self.record(types::MAILBOX_CONFIGURED, name, data);
         Ok(())

@@ -6,9 +6,9 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::finish::read_extension;
-use super::mailbox::{MessageLocation, OpenMailbox};
+use super::mailbox::{MessageLocation, OpenMailbox, find};
 use super::place::{self, HeldFile};
-use super::{Spool, calendar, find, former};
+use super::{Spool, calendar, former};
 use crate::Result;
 use crate::durable::Dir;
 use crate::leases::{LeaseTable, ObservedLease};
@@ -103,7 +103,7 @@ impl Spool {
         let mailbox = self.mailbox(mailbox)?;
         let usual = mailbox.settings()?.lease_duration();
         let mut observed = Vec::new();
-        for held in find::held(&mailbox)? {
+        for held in super::find::held(&mailbox)? {
             let extension = read_extension(&mailbox.lease, &held)?;
             let sequence = extension.as_ref().map_or(0, |e| e.sequence);
             let duration = extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds));
@@ -119,7 +119,7 @@ impl Spool {
             .mailboxes_dir()
             .and_then(|mailboxes| mailboxes.open_child(mailbox.as_str()))
             .and_then(|home| home.open_child("cur"));
-        matches!(cur.and_then(|cur| is_empty(&cur)), Ok(true))
+        matches!(cur.and_then(|cur| find(&cur, |_| Some(()))), Ok(None))
     }
 
     /// Takes a message away from a holder that has fallen silent. It can be received again. All
@@ -208,15 +208,6 @@ fn older(
     let is_whole = files.len() < REMOVALS_MAX;
     let old = OldFiles { files, oldest_left: is_whole.then_some(oldest_left) };
     failed.map_or(Ok(old), Err)
-}
-
-fn is_empty(dir: &Dir) -> Result<bool> {
-    let mut is_empty = true;
-    dir.for_each(|_| {
-        is_empty = false;
-        ControlFlow::Break(())
-    })?;
-    Ok(is_empty)
 }
 
 fn remove_all(dir: &Dir, files: &[String]) -> Result<usize> {
