@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::durable::{Dir, Durability, FileLock, FileModes, sync_file, temporary_name};
+use crate::durable::{Dir, Durability, FileLock, FileModes, parent_of, sync_file, temporary_name};
 use crate::{Error, Result};
 
 mod json;
@@ -90,8 +90,7 @@ impl LockedDocument {
             .file_name()
             .and_then(|name| name.to_str())
             .ok_or_else(|| Error::malformed(path, "path", "does not end in a UTF-8 file name"))?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
+        let dir = Dir::open(parent_of(path))?;
         let lock = FileLock::acquire(&dir.path().join(format!("{name}.lock")), patience)?;
         Ok(Self { dir, name: name.to_owned(), options, _lock: lock })
     }

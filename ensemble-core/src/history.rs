@@ -14,14 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::Result;
 use crate::dropbox::REJECTED;
-use crate::durable::{Dir, FileModes, FileStat, MoveOutcome, remove_where, temporary_name};
-use crate::error::allow_misplaced;
+use crate::durable::{
+    Dir, FileModes, FileStat, MoveOutcome, remove_where, stop_if, temporary_name,
+};
+use crate::error::{allow_misplaced, allow_unreadable};
 use crate::message::ENVELOPE_BYTES_MAX;
 use crate::proto::calendar::Calendar;
 use crate::requests::{REQUESTS, Requests};
 use crate::spool::{ATTACHMENTS, Spool, calendar};
-use crate::{Error, Result};
 
 /// The largest file that is searched for digests, in bytes. A larger file can be neither a message
 /// nor part of a request.
@@ -123,20 +125,12 @@ fn child(dir: &Dir, name: &str) -> Result<Option<Dir>> {
 
 /// Takes out what the files of a directory name.
 fn search(dir: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
-    let mut failed = None;
-    dir.for_each(|file| {
-        match dir.read(file, SEARCHED_BYTES_MAX) {
-            Ok(content) => take_out(&content.unwrap_or_default(), unnamed),
-            // No message.
-            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {}
-            Err(error) => failed = Some(error),
-        }
-        match unnamed.is_empty() || failed.is_some() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    })?;
-    failed.map_or(Ok(()), Err)
+    dir.try_for_each(|file| {
+        // A file that is no message names nothing.
+        let content = allow_unreadable(dir.read(file, SEARCHED_BYTES_MAX))?.flatten();
+        take_out(&content.unwrap_or_default(), unnamed);
+        Ok(stop_if(unnamed.is_empty()))
+    })
 }
 
 fn take_out(content: &[u8], unnamed: &mut UnnamedAttachments) {

@@ -9,6 +9,7 @@
 //! Both have the same contract, and one test suite checks both.
 
 use crate::env::{Delivery, Lease, Transport};
+use crate::error::allow_gone;
 use crate::event_log::Recorder;
 use crate::leases::LeaseTable;
 use crate::mailboxes::visit_mailboxes;
@@ -200,10 +201,7 @@ impl Broker for Spool {
         if !matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })) {
             return Ok(());
         }
-        match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
-            Err(Error::NoMessage { .. }) => Ok(()),
-            other => other,
-        }
+        allow_gone(self.dead_letter_waiting(&envelope.to, &envelope.id, reason)).map(drop)
     }
     fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
         self.read_attachment(attachment)

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use rustix::fs::{self, FileType};
+use rustix::fs::FileType;
 
 use super::Dir;
 use crate::{Error, Result, sys};
@@ -37,10 +37,5 @@ impl Dir {
             }
         }
         Ok(names)
-    }
-
-    pub(crate) fn mode(&self) -> Result<u32> {
-        let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
-        Ok(sys::mode_of(&stat))
     }
 }

@@ -27,6 +27,8 @@ const LONG_WAIT: Duration = Duration::from_secs(1);
 /// Each try takes the processor away from the holder.
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
 
+type TryLock = fn(&File) -> Result<(), std::fs::TryLockError>;
+
 /// An exclusive or shared lock (flock) on a file that exists only to be locked. The file is never
 /// renamed and never removed, and child processes do not inherit the lock. The command `flock` of
 /// util-linux takes the same lock on the same file.
@@ -39,8 +41,12 @@ pub struct FileLock {
 impl FileLock {
     /// Waits at most `patience` for the lock.
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
+        Self::wait(path, patience, File::try_lock)
+    }
+
+    fn wait(path: &Path, patience: Duration, try_lock: TryLock) -> Result<Self> {
         let file = open_lock(path)?;
-        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
+        wait_for(&file, path, patience, LOCK_RETRY_MAX, try_lock)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
@@ -85,9 +91,7 @@ impl FileLock {
     }
 
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
-        let file = open_lock(path)?;
-        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
-        Ok(Self { file, path: path.to_owned() })
+        Self::wait(path, patience, File::try_lock_shared)
     }
 
     /// Whether the path by which it was taken still leads to it. If not, another process can take a lock there.
@@ -150,13 +154,10 @@ impl LockFile {
         let start = Instant::now();
         // On a busy machine yielding alone may take long.
         while start.elapsed() < patience.min(SHORT_LOCK_RETRY_MAX) {
-            match self.file.try_lock() {
-                Ok(()) => return Ok(LockFileGuard(&self.file)),
-                Err(std::fs::TryLockError::WouldBlock) => std::thread::yield_now(),
-                Err(std::fs::TryLockError::Error(e)) => {
-                    return Err(Error::io("lock", &self.path, e));
-                }
+            if is_taken(self.file.try_lock(), &self.path)? {
+                return Ok(LockFileGuard(&self.file));
             }
+            std::thread::yield_now();
         }
         wait_for(&self.file, &self.path, patience, SHORT_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))
@@ -187,7 +188,7 @@ fn wait_for(
     path: &Path,
     patience: Duration,
     retry_max: Duration,
-    try_lock: fn(&File) -> Result<(), std::fs::TryLockError>,
+    try_lock: TryLock,
 ) -> Result<()> {
     let start = Instant::now();
     let mut pause = LOCK_RETRY_MIN;

@@ -180,10 +180,13 @@ impl Dir {
         sys::is_stopped_by_error(&self.fd)
     }
 
-    /// Identity of the directory.
-    pub fn id(&self) -> Result<FileId> {
+    pub(crate) fn own_stat(&self) -> Result<FileStat> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
-        Ok(FileId { device: sys::device_of(&stat), inode: stat.st_ino })
+        Ok(file_stat(&stat))
+    }
+
+    pub fn id(&self) -> Result<FileId> {
+        Ok(self.own_stat()?.id)
     }
 
     /// Whether the path by which it was opened still leads to this directory. It does not if the
@@ -206,8 +209,7 @@ impl Dir {
 
     /// When a name was last added, removed or renamed here: nanoseconds since the Unix epoch.
     pub(crate) fn changed_ns(&self) -> Result<i128> {
-        let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
-        Ok(file_stat(&stat).changed_ns)
+        Ok(self.own_stat()?.changed_ns)
     }
 
     /// Creates a file with this content. On any error no file stays behind.
@@ -262,11 +264,16 @@ impl Dir {
             Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
             other => other,
         };
+        to.move_outcome(moved, new_name)
+    }
+
+    /// What a rename to this name here has done.
+    fn move_outcome(&self, moved: Result<(), Errno>, new_name: &str) -> Result<MoveOutcome> {
         match moved {
             Ok(()) => Ok(MoveOutcome::Done),
-            Err(Errno::EXIST) => Ok(MoveOutcome::Exists),
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(MoveOutcome::Exists),
             Err(Errno::NOENT) => Ok(MoveOutcome::Gone),
-            Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
+            Err(e) => Err(Error::io("move to", self.path.join(new_name), e)),
         }
     }
 
@@ -378,6 +385,21 @@ impl Dir {
         })
     }
 
+    /// As [`Dir::for_each`], until the first error.
+    pub(crate) fn try_for_each(
+        &self,
+        mut visit: impl FnMut(&str) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut failed = None;
+        self.for_each(|name| {
+            visit(name).unwrap_or_else(|error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            })
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
     /// All names that are not UTF-8.
     pub fn strange_names(&self) -> Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -410,13 +432,23 @@ impl Dir {
     }
 
     pub fn names(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
+        self.list(|name| Some(name.to_owned()))
+    }
+
+    /// What `read` makes of the names, of which it leaves some out.
+    pub(crate) fn list<T>(&self, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>> {
+        let mut listed = Vec::new();
         self.for_each(|name| {
-            names.push(name.to_owned());
+            listed.extend(read(name));
             ControlFlow::Continue(())
         })?;
-        Ok(names)
+        Ok(listed)
     }
+}
+
+/// Ends a listing once it `is_done`.
+pub(crate) const fn stop_if(is_done: bool) -> ControlFlow<()> {
+    if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 impl AsFd for Dir {
@@ -433,11 +465,14 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::malformed(path, "file name", "is not a UTF-8 file name"))?;
-    let parent =
-        path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let dir = Dir::open(parent)?;
+    let dir = Dir::open(parent_of(path))?;
     let tmp_name = format!(".{}", temporary_name(name));
     dir.replace_by(name, content, &dir, &tmp_name, FileModes::default(), durability)
+}
+
+/// The directory that a path is in, which for a mere name is the current one.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 /// Makes the content of an open file survive a power cut.

@@ -1,13 +1,12 @@
 //! Whole directories: built elsewhere, moved into place at once, and removed the same way; and what is removed of one.
 
-use std::ops::ControlFlow;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
-use super::{Dir, Durability, FileModes, FileStat, MoveOutcome};
+use super::{Dir, Durability, FileModes, FileStat, MoveOutcome, stop_if};
 use crate::error::allow_missing;
 use crate::{Error, Result, sys};
 
@@ -44,10 +43,7 @@ pub fn remove_where(path: &Path, goes: &mut dyn FnMut(&str, &FileStat) -> bool) 
         {
             going.push((name.to_owned(), stat.is_directory));
         }
-        match going.len() < REMOVALS_MAX {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        }
+        stop_if(going.len() >= REMOVALS_MAX)
     })?;
     for (name, is_directory) in &going {
         match is_directory {
@@ -90,12 +86,7 @@ impl Dir {
             Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
             other => other,
         };
-        match moved {
-            Ok(()) => Ok(MoveOutcome::Done),
-            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(MoveOutcome::Exists),
-            Err(Errno::NOENT) => Ok(MoveOutcome::Gone),
-            Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
-        }
+        to.move_outcome(moved, new_name)
     }
 
     /// Removes a directory with its files. If it has subdirectories, they and the directory stay.

@@ -111,8 +111,7 @@ fn begin_of(stamp: &str) -> Option<Timestamp> {
 }
 
 pub(super) fn list(dir: &Dir) -> Result<Vec<Segment>> {
-    let mut segments: Vec<Segment> =
-        dir.names()?.iter().filter_map(|name| Segment::parse(name)).collect();
+    let mut segments = dir.list(Segment::parse)?;
     segments.sort_unstable();
     Ok(segments)
 }

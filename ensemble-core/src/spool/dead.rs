@@ -90,7 +90,7 @@ impl Spool {
     pub fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
         let mailbox = self.mailbox(mailbox)?;
         let mut letters = Vec::new();
-        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_plain(file)) {
+        for id in mailbox.dead.list(place::parse_plain)? {
             let reason = self.read_reason(&mailbox, &id)?;
             letters.push(DeadLetter {
                 mailbox: mailbox.name.clone(),

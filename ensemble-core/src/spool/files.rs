@@ -56,6 +56,5 @@ fn held_file(mailbox: &OpenMailbox, path: PathBuf, held: HeldFile) -> Result<Mes
 }
 
 fn named<T>(dir: &Dir, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<(PathBuf, T)>> {
-    let names = dir.names()?;
-    Ok(names.iter().filter_map(|name| Some((dir.path().join(name), parse(name)?))).collect())
+    dir.list(|name| Some((dir.path().join(name), parse(name)?)))
 }

@@ -181,8 +181,7 @@ impl Spool {
 }
 
 pub(super) fn held(mailbox: &OpenMailbox) -> Result<Vec<HeldFile>> {
-    let mut held: Vec<HeldFile> =
-        mailbox.cur.names()?.iter().filter_map(|file| HeldFile::parse(file)).collect();
+    let mut held = mailbox.cur.list(HeldFile::parse)?;
     held.sort_unstable_by(|a, b| a.id.cmp(&b.id));
     Ok(held)
 }

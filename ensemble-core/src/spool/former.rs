@@ -88,7 +88,7 @@ pub(super) fn is_needed(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Re
 }
 
 pub(super) fn side_files(mailbox: &OpenMailbox) -> Result<Vec<(MessageId, u64)>> {
-    Ok(mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file)).collect())
+    mailbox.lease.list(place::parse_lease)
 }
 
 fn holder_of(mailbox: &OpenMailbox, id: &MessageId, epoch: u64) -> Result<Option<Name>> {

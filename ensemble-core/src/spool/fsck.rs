@@ -150,7 +150,7 @@ impl Spool {
                 findings.push(found);
             }
         }
-        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_plain(file)) {
+        for id in mailbox.dead.list(place::parse_plain)? {
             if self.read_reason(mailbox, &id)?.is_none() {
                 let path = format!("mailbox/{}/dead/{id}.yaml", mailbox.name);
                 let mut found = finding(

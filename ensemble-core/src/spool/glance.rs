@@ -13,7 +13,7 @@ use super::mailbox::{
 use super::place::{self, FrontFile, HeldFile};
 use super::waiting::{WaitingBacklog, made_at};
 use crate::Result;
-use crate::durable::Dir;
+use crate::durable::{Dir, stop_if};
 use crate::env::Counts;
 use crate::error::allow_missing;
 use crate::message::{MessageId, Name};
@@ -78,7 +78,7 @@ impl Spool {
         let mut ids = Vec::new();
         let mut take = |id: Option<MessageId>| {
             ids.extend(id);
-            if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            stop_if(ids.len() >= limit)
         };
         let is_due = |message: &FrontFile| self.is_due(&mailbox.front, message);
         let due = |file: &str| FrontFile::parse(file).filter(is_due);
@@ -158,7 +158,7 @@ impl Glances<'_> {
     }
 
     fn guarded(&self, dir: Dir) -> Result<Dir> {
-        refuse_open_to_all(dir.path(), dir.mode()?, self.spool.options.modes)?;
+        refuse_open_to_all(dir.path(), dir.own_stat()?.mode, self.spool.options.modes)?;
         Ok(dir)
     }
 
@@ -178,7 +178,7 @@ impl Glances<'_> {
         if let Some(dir) = self.child(home, state)? {
             dir.read_once(|file| {
                 count += u64::from(is_message(file));
-                if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                stop_if(count >= limit)
             })?;
         }
         Ok(count)
@@ -207,7 +207,7 @@ impl WaitingTally<'_> {
                 self.glance.delayed += u64::from(is_delayed);
                 found.push((id, file.to_owned()));
             }
-            if found.len() >= left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            stop_if(found.len() >= left)
         })?;
         self.glance.waiting += found.len() as u64;
         for (id, file) in found {

@@ -1,7 +1,6 @@
 //! One mailbox: its open directories, its settings, and what this process knows of its backlog.
 
 use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +14,7 @@ use super::settings::Settings;
 use super::waiting::WaitingBacklog;
 use super::{SpoolOptions, place};
 use crate::durable::{
-    self, Dir, Durability, FileLock, FileModes, FileStat, SyncReach, SyncTogether,
+    self, Dir, Durability, FileLock, FileModes, FileStat, SyncReach, SyncTogether, stop_if,
 };
 use crate::env::{Clock as _, SystemClock};
 use crate::message::{MessageId, Name, yaml};
@@ -102,7 +101,7 @@ impl OpenMailbox {
         let (new, lease, tmp) = (new?, child("lease")?, queue.ensure_child("tmp", options.modes)?);
         let (front, cur, done, dead) = (front?, cur?, done?, dead?);
         for dir in [&home, &new, &front, &cur, &done, &dead, &lease, &tmp] {
-            refuse_open_to_all(dir.path(), dir.mode()?, options.modes)?;
+            refuse_open_to_all(dir.path(), dir.own_stat()?.mode, options.modes)?;
         }
         Ok(Self {
             name: name.clone(),
@@ -198,7 +197,7 @@ impl OpenMailbox {
         let mut count = 0;
         let mut tally = |is_message: bool| {
             count += u64::from(is_message);
-            if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            stop_if(count >= limit)
         };
         self.front.for_each(|file| tally(place::FrontFile::parse(file).is_some()))?;
         self.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
@@ -284,7 +283,7 @@ pub(super) fn find<T>(dir: &Dir, mut pick: impl FnMut(&str) -> Option<T>) -> Res
     let mut found = None;
     dir.for_each(|name| {
         found = pick(name);
-        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop_if(found.is_some())
     })?;
     Ok(found)
 }

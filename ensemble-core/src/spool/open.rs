@@ -14,17 +14,11 @@ impl Spool {
     /// Creates a queue, or opens one that exists.
     pub fn create(root: &Path, options: SpoolOptions) -> Result<Self> {
         if durable::stat_path(root)?.is_none() {
-            if let Some(parent) = root.parent() {
-                std::fs::create_dir_all(parent)
-                    .map_err(|e| Error::io("create directory", parent, e))?;
-            }
-            let parent = Dir::open(
-                root.parent()
-                    .filter(|p| !p.as_os_str().is_empty())
-                    .unwrap_or_else(|| Path::new(".")),
-            )?;
+            let parent = durable::parent_of(root);
+            std::fs::create_dir_all(parent)
+                .map_err(|e| Error::io("create directory", parent, e))?;
             let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
-            parent.ensure_child_safe(name, options.modes, options.durability)?;
+            Dir::open(parent)?.ensure_child_safe(name, options.modes, options.durability)?;
         }
         let queue = Dir::open(root)?;
         for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {

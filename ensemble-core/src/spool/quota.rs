@@ -11,13 +11,12 @@
 //! many messages as there was room for.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use super::mailbox::OpenMailbox;
 use super::{Spool, place};
 use crate::Result;
-use crate::durable::Dir;
+use crate::durable::{Dir, stop_if};
 use crate::mail::{Quota, SenderUsage, attached_bytes};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
 
@@ -109,7 +108,7 @@ fn list<'a>(
         if is_message(file) {
             waiting.push((dir, file.to_owned()));
         }
-        if waiting.len() < LISTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        stop_if(waiting.len() >= LISTED_MAX)
     })
 }
 

@@ -1,7 +1,6 @@
 //! Cleaning up after the dead: files that a killed sender left in `tmp/`, and settled messages past
 //! their time by the queue's calendar. With a [`crate::proto::lease`] observer, also messages whose holder fell silent.
 
-use std::ops::ControlFlow;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use super::mailbox::{MessageLocation, OpenMailbox, find};
 use super::place::{self, HeldFile};
 use super::{Spool, calendar, former};
 use crate::Result;
-use crate::durable::Dir;
+use crate::durable::{Dir, stop_if};
 use crate::leases::{LeaseTable, ObservedLease};
 use crate::mail::{LEASE_EXPIRED, unless_lost};
 use crate::mailboxes::visit_all_mailboxes;
@@ -145,7 +144,7 @@ impl Spool {
                 removed += 1;
             }
         }
-        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_reason(file)) {
+        for id in mailbox.dead.list(place::parse_reason)? {
             // A message that moves backwards in the meantime could be missed, and its reason lost.
             let _gate = mailbox.close_gate(self.options.lock_patience)?;
             if matches!(mailbox.locate(&id)?, None | Some(MessageLocation::Done)) {
@@ -185,29 +184,20 @@ fn older(
     // Messages that arrive during this look are not older than it.
     let mut oldest_left = calendar.steady();
     let mut files = Vec::new();
-    let mut failed = None;
-    dir.for_each(|file| {
-        match dir.stat(file) {
-            Ok(Some(stat)) if stat.is_file && is_candidate(file) => {
-                let made = calendar::made(calendar, &stat);
-                if made < oldest_kept {
-                    files.push(file.to_owned());
-                } else {
-                    oldest_left = oldest_left.min(made);
-                }
+    dir.try_for_each(|file| {
+        let stat = dir.stat(file)?;
+        if let Some(stat) = stat.filter(|stat| stat.is_file && is_candidate(file)) {
+            let made = calendar::made(calendar, &stat);
+            if made < oldest_kept {
+                files.push(file.to_owned());
+            } else {
+                oldest_left = oldest_left.min(made);
             }
-            Ok(_) => {}
-            Err(error) => failed = Some(error),
         }
-        if files.len() < REMOVALS_MAX && failed.is_none() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        Ok(stop_if(files.len() >= REMOVALS_MAX))
     })?;
     let is_whole = files.len() < REMOVALS_MAX;
-    let old = OldFiles { files, oldest_left: is_whole.then_some(oldest_left) };
-    failed.map_or(Ok(old), Err)
+    Ok(OldFiles { files, oldest_left: is_whole.then_some(oldest_left) })
 }
 
 fn remove_all(dir: &Dir, files: &[String]) -> Result<usize> {

@@ -261,42 +261,21 @@ pub(super) fn list_new(new: &Dir) -> Result<IdListing> {
 /// The oldest messages of `new/`, at most `limit`, in as little memory as those take.
 pub(super) fn oldest_new(new: &Dir, limit: usize) -> Result<Vec<MessageId>> {
     let mut oldest: BinaryHeap<(u64, MessageId)> = BinaryHeap::new();
-    let mut failed = None;
-    new.for_each(|file| {
-        let Some(id) = place::parse_plain(file) else { return ControlFlow::Continue(()) };
-        match made_at(new, &id, file) {
-            Ok(made) => {
-                let is_among = oldest.len() < limit
-                    || oldest
-                        .peek()
-                        .is_some_and(|youngest| (made, &id) < (youngest.0, &youngest.1));
-                if is_among {
-                    oldest.push((made, id));
-                }
-                if oldest.len() > limit {
-                    oldest.pop();
-                }
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
+    new.try_for_each(|file| {
+        if let Some(id) = place::parse_plain(file) {
+            oldest.push((made_at(new, &id, file)?, id));
+            if oldest.len() > limit {
+                oldest.pop();
             }
         }
+        Ok(ControlFlow::Continue(()))
     })?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(oldest.into_sorted_vec().into_iter().map(|(_, id)| id).collect()),
-    }
+    Ok(oldest.into_sorted_vec().into_iter().map(|(_, id)| id).collect())
 }
 
 /// Lists `front/`, most urgent and then oldest last.
 pub(super) fn list_front(front: &Dir) -> Result<Vec<FrontFile>> {
-    let mut found = Vec::new();
-    front.for_each(|file| {
-        found.extend(FrontFile::parse(file));
-        ControlFlow::Continue(())
-    })?;
+    let found = front.list(FrontFile::parse)?;
     let mut aged = Vec::with_capacity(found.len());
     for entry in found {
         aged.push((made_at(front, &entry.id, &entry.file())?, entry));
