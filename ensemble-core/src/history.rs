@@ -16,14 +16,13 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::dropbox::REJECTED;
-use crate::durable::{
-    Dir, FileModes, FileStat, MoveOutcome, remove_where, stop_if, temporary_name,
-};
+use crate::durable::{Dir, FileModes, MoveOutcome, remove_where, stop_if, temporary_name};
 use crate::error::{allow_misplaced, allow_unreadable};
 use crate::message::ENVELOPE_BYTES_MAX;
 use crate::proto::calendar::Calendar;
 use crate::requests::{REQUESTS, Requests};
-use crate::spool::{ATTACHMENTS, Spool, calendar};
+pub use crate::spool::calendar::is_older;
+use crate::spool::{ATTACHMENTS, Spool};
 
 /// The largest file that is searched for digests, in bytes. A larger file can be neither a message
 /// nor part of a request.
@@ -37,13 +36,6 @@ const DIGEST_DIGITS: usize = 64;
 
 /// Attachments that nothing is known to name: when each was changed last, in nanoseconds since the Unix epoch.
 type UnnamedAttachments = BTreeMap<String, i128>;
-
-/// Whether a file has neither been changed nor moved for longer than `age`, by a queue's calendar.
-pub fn is_older(calendar: &mut Calendar, stat: &FileStat, age: Duration) -> bool {
-    let made = calendar::made(calendar, stat);
-    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    calendar.steady().saturating_sub(made) > age_ms
-}
 
 /// Removes rejected files, and the reasons beside them, that have lain there for longer than `keep`. Returns how
 /// many files were removed.

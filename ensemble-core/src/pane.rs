@@ -249,27 +249,17 @@ pub enum Deferral {
 impl Deferral {
     /// Whether a line that we typed and did not submit is gone, or no longer ours alone.
     pub const fn ends_line(&self) -> bool {
-        match self {
-            Self::Draft
-            | Self::LineGone
-            | Self::PaneGone
-            | Self::PaneReused
-            | Self::PaneDead
-            | Self::BareShell { .. }
-            | Self::OtherProgram { .. }
-            | Self::Supervised
-            | Self::ServerGone
-            | Self::TerminalGone
-            | Self::Failed { .. } => true,
+        !matches!(
+            self,
             Self::CopyMode
-            | Self::InputOff
-            | Self::Synchronized
-            | Self::Busy
-            | Self::Dialog { .. }
-            | Self::NotReady { .. }
-            | Self::Moved
-            | Self::Timeout => false,
-        }
+                | Self::InputOff
+                | Self::Synchronized
+                | Self::Busy
+                | Self::Dialog { .. }
+                | Self::NotReady { .. }
+                | Self::Moved
+                | Self::Timeout
+        )
     }
 
     pub const fn word(&self) -> &'static str {
@@ -349,6 +339,16 @@ pub enum NudgeOutcome {
     TextOnly { deferral: Deferral },
     /// Nothing was typed.
     Refused { deferral: Deferral },
+}
+
+impl NudgeOutcome {
+    /// Why nothing was submitted.
+    pub fn into_deferral(self) -> Option<Deferral> {
+        match self {
+            Self::Sent => None,
+            Self::TextOnly { deferral } | Self::Refused { deferral } => Some(deferral),
+        }
+    }
 }
 
 #[cfg(test)]

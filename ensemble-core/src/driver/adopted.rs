@@ -17,6 +17,7 @@ use super::ladders::LadderPrompt;
 use super::{Notice, escalation};
 use crate::agent::AgentPane;
 use crate::broker::Broker;
+use crate::error::allow_gone;
 use crate::event_log::types;
 use crate::mail::SUPERSEDED;
 use crate::message::{MessageId, Name, yaml};
@@ -55,20 +56,11 @@ impl<'a> TaskDelivery<'a> {
         let published = order.envelope.attempt.unwrap_or(1);
         let is_numbered = order.envelope.id == message_id(&file.task, published);
         let mut this = Self {
-            ladder,
-            pane,
-            message: file.message.clone(),
             ack_before: file.ack_before.clone(),
             epoch_before: file.epoch,
-            nudge: None,
-            trouble: None,
-            deadline: None,
-            has_expired: false,
-            kept: Some(StoredLadder { name, file, written: None, is_numbered }),
-            notice: None,
-            half: None,
-            order,
+            ..Self::new(order, ladder, pane, file.message.clone())
         };
+        this.kept = Some(StoredLadder { name, file, written: None, is_numbered });
         if is_numbered && message_id(&this.order.task, attempt) != this.order.envelope.id {
             this.message = this.order.envelope.id.clone();
             this.deliver_again(world, attempt);
@@ -226,9 +218,6 @@ pub(super) fn superseding(
     before: &MessageId,
     next: &MessageId,
 ) -> Result<()> {
-    match queue.set_aside(mailbox, before, &format!("{SUPERSEDED}{next}")) {
-        // It was received in the meantime.
-        Err(Error::NoMessage { .. }) => Ok(()),
-        other => other,
-    }
+    // It may have been received in the meantime.
+    allow_gone(queue.set_aside(mailbox, before, &format!("{SUPERSEDED}{next}"))).map(drop)
 }

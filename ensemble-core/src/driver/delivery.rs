@@ -170,7 +170,7 @@ pub(super) struct TaskDelivery<'a> {
 }
 
 /// The file by which a worker says that it has read a task: which version of it, and its content.
-pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<u8>)>> {
+fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<u8>)>> {
     let Ok(task) = Name::new(task) else { return Ok(None) };
     let acks = Dir::open(&spool.root().join("ack"))?;
     let read = acks.read_with_stat(&format!("{task}.ack"), ACK_BYTES_MAX)?;
@@ -180,7 +180,41 @@ pub(super) fn read_ack(spool: &Spool, task: &str) -> Result<Option<(String, Vec<
     }))
 }
 
+/// The version of a task's `ack/` file; `None` also for one that cannot be read.
+pub(super) fn ack_version(spool: &Spool, task: &str) -> Option<String> {
+    read_ack(spool, task).ok().flatten().map(|(version, _)| version)
+}
+
+/// Why a message is a dead letter; empty if it is none.
+pub(super) fn dead_reason(queue: &dyn Broker, mailbox: &Name, id: &MessageId) -> Result<String> {
+    let letter = queue.dead_letters(mailbox)?.into_iter().find(|letter| letter.id == *id);
+    Ok(letter.map(|letter| letter.reason).unwrap_or_default())
+}
+
 impl<'a> TaskDelivery<'a> {
+    pub(super) const fn new(
+        order: DeliveryOrder,
+        ladder: Ladder,
+        pane: Option<Box<dyn AgentPane + 'a>>,
+        message: MessageId,
+    ) -> Self {
+        Self {
+            order,
+            ladder,
+            pane,
+            message,
+            ack_before: None,
+            epoch_before: 0,
+            nudge: None,
+            trouble: None,
+            deadline: None,
+            has_expired: false,
+            kept: None,
+            notice: None,
+            half: None,
+        }
+    }
+
     /// Publishes the task and begins to wait.
     ///
     /// An attempt that was settled or has died has ended, so a new one begins. One that still waits
@@ -203,21 +237,7 @@ impl<'a> TaskDelivery<'a> {
         let ladder = Ladder::new(order.task.clone(), attempt, order.config);
         let now = world.clock.monotonic();
         let deadline = order.patience.map(|patience| now + patience);
-        let mut this = Self {
-            order,
-            ladder,
-            pane,
-            message,
-            ack_before: None,
-            epoch_before,
-            nudge: None,
-            trouble: None,
-            deadline,
-            has_expired: false,
-            kept: None,
-            notice: None,
-            half: None,
-        };
+        let mut this = Self { epoch_before, deadline, ..Self::new(order, ladder, pane, message) };
         this.publish(world, attempt)?;
         this.ladder.handle(now, Event::Started);
         // The first effect, the delivery, is done already.
@@ -323,9 +343,7 @@ impl<'a> TaskDelivery<'a> {
     }
 
     fn died(&mut self, world: &DeliveryContext<'_>) -> Result<Event> {
-        let letters = world.queue().dead_letters(self.mailbox())?;
-        let letter = letters.into_iter().find(|letter| letter.id == self.message);
-        let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+        let reason = dead_reason(world.queue(), self.mailbox(), &self.message)?;
         if reason == "expired" {
             self.has_expired = !self.ladder.is_over();
             return Ok(Event::Expired);
@@ -419,8 +437,7 @@ impl<'a> TaskDelivery<'a> {
 
     pub(super) fn publish(&mut self, world: &DeliveryContext<'_>, attempt: u32) -> Result<()> {
         self.message = message_id(&self.order.task, attempt);
-        let ack = read_ack(&world.spool, &self.order.task).ok().flatten();
-        self.ack_before = ack.map(|(version, _)| version);
+        self.ack_before = ack_version(&world.spool, &self.order.task);
         let template = &self.order.envelope;
         let envelope = template
             .addressed_to(template.to.clone())

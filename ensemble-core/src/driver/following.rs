@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::adopted::superseding;
-use super::delivery::{DeliveryContext, TaskDelivery, message_id};
+use super::delivery::{DeliveryContext, TaskDelivery, dead_reason, message_id};
 use super::shared::SharedRef;
 use super::{
     DeliveryOrder, Ended, LadderFile, LadderHost, LadderState, LadderStore, Ladders, Notice,
@@ -174,9 +174,7 @@ impl TaskAssigner<'_> {
     }
 
     fn died(&self, told: &mut PublishedTask) -> Result<Option<Ended>> {
-        let letters = self.queue.broker().dead_letters(&told.mailbox)?;
-        let letter = letters.into_iter().find(|letter| letter.id == told.message);
-        let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+        let reason = dead_reason(self.queue.broker(), &told.mailbox, &told.message)?;
         if reason == "expired" {
             return Ok(Some(Ended::Expired));
         }

@@ -133,13 +133,8 @@ impl TaskDelivery<'_> {
     }
 
     fn nudged(&mut self, world: &DeliveryContext<'_>, outcome: Result<NudgeOutcome>) {
-        let reason = match outcome {
-            Ok(NudgeOutcome::Sent) => None,
-            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
-                Some(deferral)
-            }
-            Err(error) => Some(Deferral::of(&error)),
-        };
+        let reason =
+            outcome.map_or_else(|error| Some(Deferral::of(&error)), NudgeOutcome::into_deferral);
         let phase = self.ladder.phase().number();
         let word = reason.as_ref().map(Deferral::word);
         let detail = reason.as_ref().map(ToString::to_string);
@@ -195,15 +190,13 @@ impl TaskDelivery<'_> {
         step: EscalationStep,
         outcome: Result<NudgeOutcome>,
     ) {
-        let reason = match outcome {
-            Ok(NudgeOutcome::Sent) => {
+        let reason = match outcome.map(NudgeOutcome::into_deferral) {
+            Ok(None) => {
                 pressing.pressed.push(step);
                 let pause = self.pause_after(step);
                 return self.wait_for_enter(world, pause, NextKeystroke::Key(pressing));
             }
-            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
-                deferral.word().to_owned()
-            }
+            Ok(Some(deferral)) => deferral.word().to_owned(),
             Err(error) => error.to_string(),
         };
         self.pressed(world, &pressing, &json!({ "step": step, "reason": reason }));

@@ -10,12 +10,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::escalation::Notice;
+use crate::Result;
 use crate::durable::{self, Dir, Durability, FileLock};
 use crate::env::{Clock, boot_id, millis};
 use crate::error::allow_missing;
 use crate::message::{MessageId, Name, yaml};
 use crate::proto::ack::{Ladder, Phase, SavedLadder, WorkerActivity};
-use crate::{Error, Result};
 
 pub const LADDERS_DIRECTORY: &str = "ladders";
 /// The largest such file, in bytes.
@@ -253,8 +253,6 @@ impl LadderStore {
     }
 
     pub(super) fn remove(&self, name: &str) -> Result<()> {
-        let path = self.dir().join(name);
-        let removed = std::fs::remove_file(&path);
-        allow_missing(removed.map_err(|error| Error::io("remove", path, error))).map(drop)
+        durable::remove_file(&self.dir().join(name))
     }
 }

@@ -37,9 +37,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::adopted::finish_escalation;
-use super::delivery::{
-    DeliveryContext, DeliveryOrder, DurableLadders, Ended, TaskDelivery, read_ack,
-};
+use super::delivery::{DeliveryContext, DeliveryOrder, DurableLadders, Ended, TaskDelivery};
 use super::ladder_file::{LadderFile, LadderState, LadderStore, boot_ms};
 use super::shared::SharedRef;
 use crate::agent::AgentPane;

@@ -10,11 +10,10 @@
 
 use std::path::PathBuf;
 
+use crate::Result;
 use crate::durable::{self, Dir, Durability};
-use crate::error::allow_missing;
 use crate::message::Name;
 use crate::proto::ready::{ATTEMPTS_LIMIT, Ping, PongToken};
-use crate::{Error, Result};
 
 const PONG_SUFFIX: &str = ".pong";
 
@@ -72,9 +71,7 @@ impl PongBox {
     }
 
     fn remove(&self, file: &str) -> Result<()> {
-        let path = self.path.join(file);
-        let removed = std::fs::remove_file(&path);
-        allow_missing(removed.map_err(|error| Error::io("remove", path, error))).map(drop)
+        durable::remove_file(&self.path.join(file))
     }
 }
 

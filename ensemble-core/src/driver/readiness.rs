@@ -262,17 +262,12 @@ impl HandshakeRound<'_, '_> {
             // A ping has two checked names and a number.
             Err(_) => return,
         };
-        let why = match outcome {
-            NudgeOutcome::Sent => {
-                self.stands = false;
-                None
-            }
-            NudgeOutcome::TextOnly { deferral } => {
-                self.stands = true;
-                Some(deferral)
-            }
-            NudgeOutcome::Refused { deferral } => Some(deferral),
-        };
+        match outcome {
+            NudgeOutcome::Sent => self.stands = false,
+            NudgeOutcome::TextOnly { .. } => self.stands = true,
+            NudgeOutcome::Refused { .. } => {}
+        }
+        let why = outcome.into_deferral();
         let is_news = self.untyped.as_ref().map(|untyped| &untyped.why) != why.as_ref();
         if is_news || why.is_none() {
             let reason = why.as_ref().map(Deferral::word);
@@ -320,14 +315,12 @@ impl HandshakeRound<'_, '_> {
             Some(command) => pane.open(command).map(Some),
             None => Ok(None),
         };
-        let (ok, reason) = match opened {
-            Ok(Some(NudgeOutcome::Sent)) => (true, None),
-            Ok(Some(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral })) => {
-                (false, Some(deferral.to_string()))
-            }
-            Ok(None) => (false, Some("the profile has no open command".to_owned())),
-            Err(error) => (false, Some(error.to_string())),
+        let reason = match opened {
+            Ok(Some(outcome)) => outcome.into_deferral().map(|deferral| deferral.to_string()),
+            Ok(None) => Some("the profile has no open command".to_owned()),
+            Err(error) => Some(error.to_string()),
         };
+        let ok = reason.is_none();
         self.about.record(
             types::READY_OPEN,
             json!({ "attempt": attempt, "command": command, "sent": ok, "reason": reason }),

@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::index::{PathIndex, entry_at, hash, key};
-use crate::durable::{Dir, Durability, FileModes, FileStat};
+use crate::durable::{Dir, Durability, FileModes, FileStat, timestamp};
 use crate::env::Lease;
 use crate::message::{Digest, MessageId, Name, Timestamp};
 use crate::proto::calendar::Calendar;
@@ -57,8 +57,7 @@ pub struct RoutedStamp(u64, u64, u64, i128, i128);
 impl RoutedStamp {
     /// When the file was changed or moved last.
     fn changed(&self) -> Timestamp {
-        let millis = i64::try_from(self.4.div_euclid(1_000_000)).unwrap_or(i64::MAX);
-        Timestamp::from_unix_millis(millis)
+        timestamp(self.4)
     }
 
     /// Whether nothing was written in between. The change time is left out: it also moves with a link or

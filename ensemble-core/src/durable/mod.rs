@@ -68,7 +68,7 @@ pub use reading::{
 };
 use stat::file_stat;
 pub use stat::{FileId, FileStat};
-pub(crate) use stat::{stat_file, stat_path};
+pub(crate) use stat::{stat_file, stat_path, timestamp};
 pub(crate) use together::SyncTogether;
 pub use tree::{make_directory, remove_where};
 
@@ -468,6 +468,12 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
     let dir = Dir::open(parent_of(path))?;
     let tmp_name = format!(".{}", temporary_name(name));
     dir.replace_by(name, content, &dir, &tmp_name, FileModes::default(), durability)
+}
+
+/// Removes a file; a missing one is not an error.
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
+    let removed = std::fs::remove_file(path);
+    allow_missing(removed.map_err(|error| Error::io("remove", path, error))).map(drop)
 }
 
 /// The directory that a path is in, which for a mere name is the current one.

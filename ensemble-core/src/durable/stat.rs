@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs;
 use rustix::io::Errno;
 
+use crate::message::Timestamp;
 use crate::{Error, Result, sys};
 
 /// Identity of a file, independent of its name.
@@ -34,6 +35,24 @@ pub struct FileStat {
     pub group: u32,
     /// Number of names (hard links).
     pub links: u64,
+}
+
+impl FileStat {
+    /// When the file or its name was changed last.
+    pub(crate) fn changed_at(&self) -> Timestamp {
+        timestamp(self.changed_ns)
+    }
+
+    /// When its content was changed last.
+    pub(crate) fn modified_at(&self) -> Timestamp {
+        timestamp(self.modified_ns)
+    }
+}
+
+/// A stamp in nanoseconds since the Unix epoch, in whole milliseconds.
+pub(crate) fn timestamp(stamp_ns: i128) -> Timestamp {
+    let millis = i64::try_from(stamp_ns.div_euclid(1_000_000)).unwrap_or(i64::MAX);
+    Timestamp::from_unix_millis(millis)
 }
 
 /// Reads the metadata of the target of a path; `None` if it does not exist.

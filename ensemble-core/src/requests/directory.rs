@@ -353,7 +353,5 @@ impl Spool {
 /// Whether an entry exists and has not changed for `age`.
 fn is_older(calendar: &mut Calendar, dir: &Dir, name: &str, age: Duration) -> bool {
     let Ok(Some(stat)) = dir.stat(name) else { return false };
-    let made = calendar::made(calendar, &stat);
-    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    calendar.steady().saturating_sub(made) > age_ms
+    calendar::is_older(calendar, &stat, age)
 }

@@ -8,6 +8,7 @@ use super::messages::{message_id, question_id};
 use super::store::{RequestFile, RequestLock};
 use super::{ACTOR, ESCALATED_TO, RequestEntry, Requests};
 use crate::env::Lease;
+use crate::error::allow_no_mailbox;
 use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::request::{AtExpiry, Decision, DecisionRefusal, Outcome};
@@ -159,7 +160,7 @@ impl Requests<'_> {
             Outcome::Cancelled => self.withdraw(home, decision)?,
         }
         if lock.is_alone() {
-            return unless_absent(self.publish(response).map(drop));
+            return unless_absent(self.publish(response));
         }
         match self.publish(response) {
             // Another host has sent the response and recorded it.
@@ -216,7 +217,7 @@ impl Requests<'_> {
         if asked.at_expiry != AtExpiry::Escalate || asked.from.as_str() == ESCALATED_TO {
             return Ok(());
         }
-        unless_absent(self.publish(self.escalation(asked, decision)).map(drop))
+        unless_absent(self.publish(self.escalation(asked, decision)))
     }
 
     /// Removes the question from its addressee's mailbox, or sends a notice that it was withdrawn.
@@ -237,7 +238,7 @@ impl Requests<'_> {
             Ok(Some(State::Dead) | None) | Err(Error::NoMailbox { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
-        unless_absent(self.publish(self.withdrawal(asked, decision)).map(drop))
+        unless_absent(self.publish(self.withdrawal(asked, decision)))
     }
 
     /// Writes down how far everything is done.
@@ -259,9 +260,6 @@ impl Requests<'_> {
 }
 
 /// A mailbox that is not there does not keep a request from ending.
-fn unless_absent(published: Result<()>) -> Result<()> {
-    match published {
-        Err(Error::NoMailbox { .. }) => Ok(()),
-        other => other,
-    }
+fn unless_absent(published: Result<bool>) -> Result<()> {
+    allow_no_mailbox(published).map(drop)
 }

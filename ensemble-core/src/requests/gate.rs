@@ -185,13 +185,7 @@ impl PlanGate {
 
     /// Whether the agent may not even take the task.
     pub fn keeps_back(&self) -> bool {
-        match self.state {
-            GateState::Pending
-            | GateState::Rejected
-            | GateState::Expired
-            | GateState::Unreadable => true,
-            GateState::Needed | GateState::Open => false,
-        }
+        !matches!(self.state, GateState::Needed | GateState::Open)
     }
 
     /// Whether its last plan was rejected, or not reviewed in time.
@@ -201,13 +195,7 @@ impl PlanGate {
 
     /// Whether the agent has to submit a plan to open it.
     pub fn needs_plan(&self) -> bool {
-        match self.state {
-            GateState::Rejected
-            | GateState::Expired
-            | GateState::Unreadable
-            | GateState::Needed => true,
-            GateState::Pending | GateState::Open => false,
-        }
+        !matches!(self.state, GateState::Pending | GateState::Open)
     }
 
     /// Describes in a phrase what it waits for and what to do.
@@ -227,11 +215,9 @@ impl PlanGate {
                 "no reviewer decided plan {request_id} (round {round}) in time. Submit it again"
             ),
             GateState::Unreadable => "its plan cannot be read. Submit it again".to_owned(),
-            GateState::Needed => {
-                format!(
-                    "{reviewer} demands a plan first{since}. Submit one and wait for its approval"
-                )
-            }
+            GateState::Needed => format!(
+                "{reviewer} demands a plan first{since}. Submit one and wait for its approval"
+            ),
             GateState::Open => format!("plan {request_id} is not in the way"),
         }
     }
@@ -335,13 +321,11 @@ impl Requests<'_> {
 
     /// Takes the gate away that a decision has opened, if no later plan has closed it again.
     pub(super) fn open_gate(&self, asked: &AskedRequest, decision: &Decision) -> Result<()> {
-        let opens = match decision.outcome {
-            Outcome::Approved | Outcome::Cancelled => true,
-            Outcome::Rejected | Outcome::Expired => false,
-        };
-        if !opens || asked.task_id.is_none() {
-            return Ok(());
+        match decision.outcome {
+            Outcome::Approved | Outcome::Cancelled if asked.task_id.is_some() => {
+                self.store.open_gate(asked)
+            }
+            _ => Ok(()),
         }
-        self.store.open_gate(asked)
     }
 }

@@ -81,10 +81,10 @@ impl Spool {
             return false;
         };
         let Ok(Some(stat)) = front.stat(&message.file()) else { return false };
-        let released = millis(stat.changed_ns);
-        let delay =
-            u128::from(message.not_before).saturating_sub(u128::try_from(released).unwrap_or(0));
-        calendar.age(Timestamp::from_unix_millis(released)).as_millis() >= delay
+        let released = stat.changed_at();
+        let released_ms = u128::try_from(released.unix_millis()).unwrap_or(0);
+        let delay = u128::from(message.not_before).saturating_sub(released_ms);
+        calendar.age(released).as_millis() >= delay
     }
 
     fn known_calendar(&self) -> std::sync::MutexGuard<'_, Option<Calendar>> {
@@ -112,10 +112,12 @@ impl Spool {
 
 /// The steady time when a file was made or moved, at the latest, whichever stamp says later.
 pub(crate) fn made(calendar: &mut Calendar, stat: &FileStat) -> i64 {
-    let mut at = |stamp_ns| calendar.made(Timestamp::from_unix_millis(millis(stamp_ns)));
-    at(stat.changed_ns).max(at(stat.modified_ns))
+    calendar.made(stat.changed_at()).max(calendar.made(stat.modified_at()))
 }
 
-fn millis(stamp_ns: i128) -> i64 {
-    i64::try_from(stamp_ns.div_euclid(1_000_000)).unwrap_or(i64::MAX)
+/// Whether a file has neither been changed nor moved for longer than `age`, by a queue's calendar.
+pub fn is_older(calendar: &mut Calendar, stat: &FileStat, age: Duration) -> bool {
+    let made = made(calendar, stat);
+    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    calendar.steady().saturating_sub(made) > age_ms
 }

@@ -115,7 +115,7 @@ impl Glances<'_> {
         for message in found {
             // It may have been settled since it was listed.
             let Some(stat) = cur.stat(&message.file())? else { continue };
-            let since = timestamp(stat.changed_ns);
+            let since = stat.changed_at();
             let extension = match &leases {
                 Some(leases) => read_extension(leases, &message)?,
                 None => None,
@@ -123,7 +123,7 @@ impl Glances<'_> {
             let expires_at = match (extension, &leases) {
                 (Some(extension), Some(leases)) => {
                     let file = place::lease(&message.id, message.epoch);
-                    let from = leases.stat(&file)?.map_or(since, |it| timestamp(it.modified_ns));
+                    let from = leases.stat(&file)?.map_or(since, |it| it.modified_at());
                     from.plus(Duration::from_secs(extension.lease_seconds))
                 }
                 _ => since.plus(usual),
@@ -132,9 +132,4 @@ impl Glances<'_> {
         }
         Ok(held)
     }
-}
-
-fn timestamp(nanoseconds: i128) -> Timestamp {
-    let millis = i64::try_from(nanoseconds.div_euclid(1_000_000)).unwrap_or(i64::MAX);
-    Timestamp::from_unix_millis(millis)
 }

@@ -4,9 +4,10 @@ use super::{
     ACKED_KEEP, BTreeMap, BTreeSet, Clock, DeliveryContext, DeliveryOrder, Duration, Ended,
     Envelope, Error, FileLock, Found, LadderFile, LadderState, LadderStore, MailboxReader,
     MessageId, Monotonic, Name, Result, State, TaskDelivery, WaitingTasks, boot_id, boot_ms,
-    finish_escalation, json, note_failure, read_ack, types,
+    finish_escalation, json, note_failure, types,
 };
 use crate::driver::Notice;
+use crate::driver::delivery::{ack_version, dead_reason};
 use crate::error::allow_gone;
 use crate::mail;
 
@@ -152,8 +153,7 @@ impl<'a> MailboxLadders<'a> {
         if let Some(State::Queued { epoch, .. }) = state {
             file.epoch = *epoch;
         }
-        let ack = read_ack(&world.spool, &file.task).ok().flatten();
-        file.ack_before = ack.map(|(version, _)| version);
+        file.ack_before = ack_version(&world.spool, &file.task);
         let name = LadderStore::name(&self.mailbox, id);
         self.files.insert(name.clone(), file);
         self.write(world, &name)
@@ -183,8 +183,7 @@ impl<'a> MailboxLadders<'a> {
                 // It was received and came back, or an ack file was not followed by a receive: its
                 // worker lived.
                 file.epoch = epoch;
-                let ack = read_ack(&world.spool, &file.task).ok().flatten();
-                file.ack_before = ack.map(|(version, _)| version);
+                file.ack_before = ack_version(&world.spool, &file.task);
                 file.put_back(&*world.clock);
                 self.write(world, name)
             }
@@ -218,9 +217,7 @@ impl<'a> MailboxLadders<'a> {
     /// A message became a dead letter before it was received.
     fn died(&mut self, world: &DeliveryContext<'_>, name: &str) -> Result<()> {
         let Some(file) = self.files.get(name) else { return Ok(()) };
-        let letters = world.queue().dead_letters(&self.mailbox)?;
-        let letter = letters.into_iter().find(|letter| letter.id == file.message);
-        let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+        let reason = dead_reason(world.queue(), &self.mailbox, &file.message)?;
         let ends = [mail::EXPIRED, mail::SUPERSEDED, mail::RECALLED];
         if ends.iter().any(|begin| reason.starts_with(begin)) {
             return self.remove(world, name);

@@ -113,13 +113,7 @@ fn look_at(now: Monotonic, worker: WorkerActivity, phase_timeout: Duration) -> M
     let next = now + INSPECT_INTERVAL.min(phase_timeout);
     match worker {
         WorkerActivity::Limited { until: Some(until) } if until > now => next.min(until),
-        WorkerActivity::Limited { .. }
-        | WorkerActivity::Unknown
-        | WorkerActivity::Idle
-        | WorkerActivity::Busy
-        | WorkerActivity::Asking
-        | WorkerActivity::HumanOccupied
-        | WorkerActivity::Crashed => next,
+        _ => next,
     }
 }
 
@@ -184,24 +178,11 @@ impl Ladder {
 
     /// The worker's activity, while the ladder waits for it.
     pub const fn waits_for(&self) -> Option<WorkerActivity> {
-        match self.state {
-            State::Waiting { worker, .. } => Some(worker),
-            State::Idle
-            | State::Phase { .. }
-            | State::Looking { .. }
-            | State::Acked
-            | State::Escalated
-            | State::Expired => None,
-        }
+        if let State::Waiting { worker, .. } = self.state { Some(worker) } else { None }
     }
 
     pub const fn is_over(&self) -> bool {
-        match self.state {
-            State::Idle | State::Phase { .. } | State::Looking { .. } | State::Waiting { .. } => {
-                false
-            }
-            State::Acked | State::Escalated | State::Expired => true,
-        }
+        matches!(self.state, State::Acked | State::Escalated | State::Expired)
     }
 
     fn start(&mut self, now: Monotonic) -> State {

@@ -105,14 +105,7 @@ impl WorkerActivity {
     /// Whether it may be pressed: it is not known to be working, asking, limited, used by a
     /// person, or gone.
     pub const fn is_pressable(self) -> bool {
-        match self {
-            Self::Idle | Self::Unknown => true,
-            Self::Busy
-            | Self::Asking
-            | Self::Limited { .. }
-            | Self::HumanOccupied
-            | Self::Crashed => false,
-        }
+        matches!(self, Self::Idle | Self::Unknown)
     }
 }
 

@@ -122,18 +122,6 @@ impl ReadinessFailure {
         }
     }
 
-    /// Whether the window was inspected.
-    pub const fn inspected(mut self, inspected: bool) -> Self {
-        self.window_inspected = inspected;
-        self
-    }
-
-    /// Whether the open command was sent.
-    pub const fn opened(mut self, opened: bool) -> Self {
-        self.open_command_sent = opened;
-        self
-    }
-
     /// What was seen; made one line without control characters.
     pub fn observed(mut self, observation: &str) -> Self {
         self.observation = one_line(observation);

@@ -279,11 +279,14 @@ impl Handshake {
 
     fn fail(&mut self, inspection: &Result<WindowDiagnosis, String>) -> State {
         let error_type = ErrorType::classify(inspection, self.open_tried);
-        let failure = ReadinessFailure::new(self.worker.clone(), self.attempt, error_type)
-            .inspected(inspection.is_ok())
-            .opened(self.opened)
-            .observed(&self.observation(inspection));
-        self.effects.push_back(Effect::Failed(failure));
+        self.effects.push_back(Effect::Failed(ReadinessFailure {
+            worker: self.worker.clone(),
+            attempt: self.attempt,
+            error_type,
+            window_inspected: inspection.is_ok(),
+            open_command_sent: self.opened,
+            observation: failure::one_line(&self.observation(inspection)),
+        }));
         State::Failed
     }
 
