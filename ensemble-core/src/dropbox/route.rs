@@ -113,15 +113,10 @@ impl Routes {
         else {
             return Ok(None);
         };
-        let mut to = Vec::with_capacity(rule.to.len());
-        for template in &rule.to {
-            to.push(
-                Name::new(filled(template, &stars))
-                    .map_err(|e| Error::malformed(path, "file name", e.to_string()))?,
-            );
-        }
+        let recipients = rule.to.iter().map(|template| Name::new(filled(template, &stars)));
+        let to = recipients.collect::<Result<_, _>>();
         Ok(Some(RouteDestination {
-            to,
+            to: to.map_err(|e| Error::malformed(path, "file name", e.to_string()))?,
             kind: rule.kind.clone(),
             stem: stars.first().map(|s| (*s).to_owned()),
         }))

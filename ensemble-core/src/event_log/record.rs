@@ -37,9 +37,9 @@ pub struct RecordTypeError {
 }
 
 macro_rules! seed_types {
-    ($($(#[$doc:meta])* $name:ident;)*) => {
+    ($($name:ident;)*) => {
         impl RecordType {
-            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed(types::$name));)*
+            $(pub const $name: Self = Self(Cow::Borrowed(types::$name));)*
             pub const SEED: [Self; 11] = [$(Self::$name),*];
         }
     };

@@ -88,26 +88,10 @@ impl From<Segment> for String {
 }
 
 fn begin_of(stamp: &str) -> Option<Timestamp> {
-    let bytes = stamp.as_bytes();
-    let is_shaped = bytes.len() == 15
-        && bytes
-            .iter()
-            .enumerate()
-            .all(|(i, b)| if i == 8 { *b == b'-' } else { b.is_ascii_digit() });
-    if !is_shaped {
-        return None;
-    }
-    let part = |from: usize, to: usize| &stamp[from..to];
-    let text = format!(
-        "{}-{}-{}T{}:{}:{}Z",
-        part(0, 4),
-        part(4, 6),
-        part(6, 8),
-        part(9, 11),
-        part(11, 13),
-        part(13, 15)
-    );
-    text.parse().ok()
+    // Signs, spaces and missing zeros are other spellings of a time.
+    let is_shaped = |(i, b): (usize, u8)| if i == 8 { b == b'-' } else { b.is_ascii_digit() };
+    let is_spelled = stamp.len() == 15 && stamp.bytes().enumerate().all(is_shaped);
+    is_spelled.then(|| Timestamp::parse_compact(stamp)).flatten()
 }
 
 pub(super) fn list(dir: &Dir) -> Result<Vec<Segment>> {

@@ -270,11 +270,8 @@ impl Envelope {
     /// [`Error::TooLarge`] or [`Error::Malformed`], which names the field.
     pub fn decode(file: &[u8], path: &Path) -> Result<Self> {
         if file.len() > ENVELOPE_BYTES_MAX {
-            return Err(Error::too_large(
-                path.display().to_string(),
-                file.len(),
-                ENVELOPE_BYTES_MAX,
-            ));
+            let what = path.display().to_string();
+            return Err(Error::too_large(what, file.len(), ENVELOPE_BYTES_MAX));
         }
         let text = yaml::decode_text(file, path)?;
         let fields = match canonical::read(text) {
@@ -363,11 +360,8 @@ fn fixed_name(name: &str) -> Name {
 /// Checks what a sender may choose. `path` is that of the file, or the id of a message that has none yet.
 pub(crate) fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     if envelope.priority > PRIORITY_MAX {
-        return Err(Error::malformed(
-            path,
-            "priority",
-            format!("{} is above {PRIORITY_MAX}", envelope.priority),
-        ));
+        let detail = format!("{} is above {PRIORITY_MAX}", envelope.priority);
+        return Err(Error::malformed(path, "priority", detail));
     }
     let free = [
         ("correlation_id", &envelope.correlation_id),
@@ -378,11 +372,8 @@ pub(crate) fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
     for (field, value) in free {
         let Some(value) = value else { continue };
         if value.is_empty() || value.len() > HEADER_BYTES_MAX {
-            return Err(Error::malformed(
-                path,
-                field,
-                format!("has {} bytes, allowed are 1 to {HEADER_BYTES_MAX}", value.len()),
-            ));
+            let detail = format!("has {} bytes, allowed are 1 to {HEADER_BYTES_MAX}", value.len());
+            return Err(Error::malformed(path, field, detail));
         }
         if let Some(c) = value.chars().find(|c| !canonical::is_plain(*c)) {
             return Err(Error::malformed(path, field, format!("has the control character {c:?}")));
@@ -398,22 +389,15 @@ fn from_fields(fields: EnvelopeFields, path: &Path) -> Result<Envelope> {
         value.parse::<Timestamp>().map_err(|e| bad(field, e.to_string()))
     };
     if fields.version > FORMAT_VERSION {
-        return Err(bad(
-            "version",
-            format!("{} is newer than {FORMAT_VERSION}: update ensemble", fields.version),
-        ));
+        let detail = format!("{} is newer than {FORMAT_VERSION}: update ensemble", fields.version);
+        return Err(bad("version", detail));
     }
     check_body(&fields, path)?;
     let stem = || path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    let attachment = match (fields.attachment_sha256, fields.attachment_bytes) {
-        (None, _) => None,
-        (Some(sha256), bytes) => Some(Attachment {
-            sha256: sha256
-                .parse()
-                .map_err(|e: super::DigestError| bad("attachment_sha256", e.to_string()))?,
-            bytes: bytes.unwrap_or(0),
-        }),
-    };
+    let digest = fields.attachment_sha256.map(|text| text.parse::<Digest>()).transpose();
+    let digest = digest.map_err(|e| bad("attachment_sha256", e.to_string()))?;
+    let bytes = fields.attachment_bytes.unwrap_or(0);
+    let attachment = digest.map(|sha256| Attachment { sha256, bytes });
     let envelope = Envelope {
         id: MessageId::new(fields.id.unwrap_or_else(stem)).map_err(|e| bad("id", e.to_string()))?,
         kind: name("type", fields.kind.unwrap_or_else(|| "message".to_owned()))?,
@@ -460,11 +444,8 @@ fn check_body(fields: &EnvelopeFields, path: &Path) -> Result<()> {
     if let Some(expected) = &fields.body_sha256
         && *expected != Digest::of(fields.body.as_bytes()).to_string()
     {
-        return Err(Error::malformed(
-            path,
-            "body_sha256",
-            "the body was altered after it was written",
-        ));
+        let detail = "the body was altered after it was written";
+        return Err(Error::malformed(path, "body_sha256", detail));
     }
     Ok(())
 }

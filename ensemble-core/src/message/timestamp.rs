@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The first and the last millisecond of the years 0 to 9999: earlier and later stamps are written as one of these.
 const FIRST_MILLIS: i64 = -62_167_219_200_000;
 const LAST_MILLIS: i64 = 253_402_300_799_999;
+const COMPACT: &str = "%Y%m%d-%H%M%S";
 
 /// A point in time in calendar form. Printed with a fixed width, so that stamps sort as text:
 /// `2026-11-21T22:50:01.123Z`.
@@ -76,16 +77,13 @@ impl Timestamp {
     /// `20261121-225001`, as in the names of log files.
     #[must_use]
     pub fn compact(self) -> String {
-        let t = self.date_time();
-        format!(
-            "{:04}{:02}{:02}-{:02}{:02}{:02}",
-            t.year(),
-            t.month(),
-            t.day(),
-            t.hour(),
-            t.minute(),
-            t.second()
-        )
+        self.date_time().format(COMPACT).to_string()
+    }
+
+    /// Reads what [`Timestamp::compact`] wrote.
+    pub(crate) fn parse_compact(text: &str) -> Option<Self> {
+        let parsed = NaiveDateTime::parse_from_str(text, COMPACT).ok()?;
+        Some(Self(parsed.and_utc().timestamp_millis()))
     }
 }
 

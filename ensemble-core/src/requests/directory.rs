@@ -28,13 +28,8 @@ const LOCK_FILE: &str = ".lock";
 /// How the directory of a request begins in `tmp/`, before it is renamed.
 const TMP_STEM: &str = "request";
 
-pub(super) const fn file_of(page: RequestFile) -> &'static str {
-    match page {
-        RequestFile::Request => "request.yaml",
-        RequestFile::Decision => "decision.yaml",
-        RequestFile::Told => "told.yaml",
-        RequestFile::Closed => "closed.yaml",
-    }
+pub(super) fn file_of(page: RequestFile) -> String {
+    format!("{}.yaml", page.name())
 }
 
 /// The request without an answer to which this message belongs. Most messages cost no look at a file.
@@ -43,8 +38,8 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
     let Some(requests) = allow_missing(queue.open_child(REQUESTS))? else { return Ok(None) };
     let home = allow_missing(requests.open_child(request.as_str()))?;
     let Some(home) = home else { return Ok(None) };
-    let is_asked = home.stat(file_of(RequestFile::Request))?.is_some();
-    let is_open = is_asked && home.stat(file_of(RequestFile::Decision))?.is_none();
+    let is_asked = home.stat(&file_of(RequestFile::Request))?.is_some();
+    let is_open = is_asked && home.stat(&file_of(RequestFile::Decision))?.is_none();
     Ok(is_open.then_some(request))
 }
 
@@ -52,17 +47,15 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
 pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
     let Some(dir) = allow_missing(requests.open_child(id.as_str()))? else { return Ok(None) };
     let unknown = Timestamp::from_unix_millis(0);
-    let Some(request) = dir.read(file_of(RequestFile::Request), PAGE_BYTES_MAX)? else {
+    let Some(request) = dir.read(&file_of(RequestFile::Request), PAGE_BYTES_MAX)? else {
         return Ok(None);
     };
     let mut files = RequestFiles::new(StoredFile::new(request, unknown, 0));
     let file = file_of(RequestFile::Decision);
-    files.decision = match dir.read(file, PAGE_BYTES_MAX) {
+    files.decision = match dir.read(&file, PAGE_BYTES_MAX) {
         Ok(None) => None,
         Ok(Some(content)) => {
-            let changed_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
-            let at =
-                Timestamp::from_unix_millis(i64::try_from(changed_ns / 1_000_000).unwrap_or(0));
+            let at = dir.stat(&file)?.map_or(unknown, |stat| stat.modified_at());
             Some(Ok(StoredFile::new(content, at, 0)))
         }
         Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
@@ -70,8 +63,8 @@ pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
         }
         Err(error) => return Err(error),
     };
-    files.is_told = dir.stat(file_of(RequestFile::Told))?.is_some();
-    files.is_closed = dir.stat(file_of(RequestFile::Closed))?.is_some();
+    files.is_told = dir.stat(&file_of(RequestFile::Told))?.is_some();
+    files.is_closed = dir.stat(&file_of(RequestFile::Closed))?.is_some();
     Ok(Some(files))
 }
 
@@ -117,7 +110,7 @@ impl RequestStore for Spool {
 
     fn is_closed(&self, id: &Name) -> Result<bool> {
         match allow_missing(self.requests_dir()?.open_child(id.as_str()))? {
-            Some(dir) => Ok(dir.stat(file_of(RequestFile::Closed))?.is_some()),
+            Some(dir) => Ok(dir.stat(&file_of(RequestFile::Closed))?.is_some()),
             None => Ok(true),
         }
     }
@@ -145,7 +138,7 @@ impl RequestStore for Spool {
         let home = requests.open_child(id.as_str())?;
         let path = format!("{REQUESTS}/{id}/{file}");
         let aside = AsideFile::at(path);
-        put_aside(&self.queue_dir()?, &home, file, &aside, why)
+        put_aside(&self.queue_dir()?, &home, &file, &aside, why)
     }
 
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
@@ -278,7 +271,7 @@ impl Spool {
         }
         for id in self.ids()?.into_iter().filter(|id| !named.contains(id)) {
             let Ok(home) = requests.open_child(id.as_str()) else { continue };
-            if !is_older(calendar, &home, file_of(RequestFile::Closed), CLOSED_KEPT) {
+            if !is_older(calendar, &home, &file_of(RequestFile::Closed), CLOSED_KEPT) {
                 continue;
             }
             // All readers see it at once; what a crash leaves in `tmp/` is swept later.
@@ -310,7 +303,7 @@ impl Spool {
         let home = tmp.make_child(&name, options.modes)?;
         let file = file_of(RequestFile::Request);
         let stored = home
-            .write_new(file, text.as_bytes(), options.modes, options.durability)
+            .write_new(&file, text.as_bytes(), options.modes, options.durability)
             .and_then(|_| self.sync_dir(&home))
             .and_then(|()| tmp.move_tree_new(&name, &requests, id.as_str()));
         if !matches!(stored, Ok(MoveOutcome::Done)) {
@@ -332,13 +325,13 @@ impl Spool {
             return Ok(WriteOutcome::Gone);
         };
         let file = file_of(page);
-        if page != RequestFile::Decision && home.stat(file)?.is_some() {
+        if page != RequestFile::Decision && home.stat(&file)?.is_some() {
             return Ok(WriteOutcome::Exists);
         }
         let tmp = self.queue_dir()?.ensure_child("tmp", options.modes)?;
         let name = durable::temporary_name(page.name());
         tmp.write_new(&name, text.as_bytes(), options.modes, options.durability)?;
-        let moved = tmp.move_new(&name, &home, file);
+        let moved = tmp.move_new(&name, &home, &file);
         if !matches!(moved, Ok(MoveOutcome::Done)) {
             let _ = tmp.remove(&name);
         }
