@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::delivery::{DeliveryContext, TaskDelivery};
-use super::shared::SharedRef;
 use super::{DeliveryOrder, Ended};
 use crate::Result;
 use crate::agent::AgentPane;
@@ -41,9 +40,7 @@ impl AckDriver<'static> {
     ///
     /// `actor` delivers: it is named in the log and in escalations, and is the sender of a task that names none.
     pub fn new(spool: Arc<Spool>, actor: Name) -> Self {
-        let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
-        let (clock, recorder) = (SharedRef::Owned(clock), SharedRef::Owned(recorder));
-        Self::with(SharedRef::Owned(spool), clock, recorder, actor)
+        Self::with(DeliveryContext::owning(spool, actor))
     }
 }
 
@@ -55,29 +52,11 @@ impl<'a> AckDriver<'a> {
         recorder: &'a dyn Recorder,
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
-        Self::with(SharedRef::Borrowed(spool), clock, recorder, actor)
+        Self::with(DeliveryContext::borrowing(spool, clock, recorder, actor))
     }
 
-    const fn with(
-        spool: SharedRef<'a, Spool>,
-        clock: SharedRef<'a, dyn Clock + Send + Sync>,
-        recorder: SharedRef<'a, dyn Recorder>,
-        actor: Name,
-    ) -> Self {
-        Self {
-            world: DeliveryContext {
-                spool,
-                elsewhere: None,
-                clock,
-                recorder,
-                actor,
-                durable: None,
-            },
-            deliveries: BTreeMap::new(),
-            delivered: 0,
-            ended: VecDeque::new(),
-        }
+    const fn with(world: DeliveryContext<'a>) -> Self {
+        Self { world, deliveries: BTreeMap::new(), delivered: 0, ended: VecDeque::new() }
     }
 
     /// Publishes a task and begins to wait for its ack. `pane` is where the worker runs; without

@@ -1,5 +1,6 @@
 //! One task on its way to one worker: what its ladder wants is done here (seed 002, P0-3).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -135,7 +136,32 @@ pub(super) struct DurableLadders<'a> {
     pub(super) host: SharedRef<'a, dyn LadderHost + 'a>,
 }
 
-impl DeliveryContext<'_> {
+impl DeliveryContext<'static> {
+    pub(super) fn owning(spool: Arc<Spool>, actor: Name) -> Self {
+        let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
+        Self {
+            spool: SharedRef::Owned(spool),
+            elsewhere: None,
+            clock: SharedRef::Owned(clock),
+            recorder: SharedRef::Owned(recorder),
+            actor,
+            durable: None,
+        }
+    }
+}
+
+impl<'a> DeliveryContext<'a> {
+    pub(super) const fn borrowing(
+        spool: &'a Spool,
+        clock: &'a (dyn Clock + Send + Sync),
+        recorder: &'a dyn Recorder,
+        actor: Name,
+    ) -> Self {
+        let (spool, elsewhere) = (SharedRef::Borrowed(spool), None);
+        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
+        Self { spool, elsewhere, clock, recorder, actor, durable: None }
+    }
+
     pub(super) fn queue(&self) -> &dyn Broker {
         match &self.elsewhere {
             Some(queue) => &**queue,

@@ -84,14 +84,9 @@ impl TaskAssigner<'_> {
             superseding(self.queue.broker(), &mailbox, &file.message, &next)?;
         }
         let deadline = order.patience.map(|patience| self.clock.monotonic() + patience);
-        let world = DeliveryContext {
-            spool: SharedRef::Borrowed(self.spool),
-            elsewhere: Some(SharedRef::Borrowed(self.queue.broker())),
-            clock: SharedRef::Borrowed(self.clock),
-            recorder: SharedRef::Borrowed(self.recorder),
-            actor: self.actor.clone(),
-            durable: None,
-        };
+        let actor = self.actor.clone();
+        let mut world = DeliveryContext::borrowing(self.spool, self.clock, self.recorder, actor);
+        world.elsewhere = Some(SharedRef::Borrowed(self.queue.broker()));
         let delivery = TaskDelivery::begin(&world, order, None)?;
         let (message, attempt) = (delivery.message.clone(), delivery.ladder.attempt());
         let (phase, epoch) = (Phase::Deliver, delivery.epoch_before);

@@ -160,10 +160,7 @@ impl Ladders<'static> {
         host: Arc<dyn LadderHost>,
         actor: Name,
     ) -> Self {
-        let options = spool.options();
-        let clock = SharedRef::Owned(options.clock.clone());
-        let recorder = SharedRef::Owned(options.recorder.clone());
-        Self::with(SharedRef::Owned(spool), store, SharedRef::Owned(host), (clock, recorder, actor))
+        Self::with(DeliveryContext::owning(spool, actor), store, SharedRef::Owned(host))
     }
 
     /// With mailboxes that are elsewhere; the directory keeps the escalation files and the `ack/` files.
@@ -182,13 +179,8 @@ impl<'a> Ladders<'a> {
         (clock, recorder): (&'a (dyn Clock + Send + Sync), &'a dyn Recorder),
         actor: Name,
     ) -> Self {
-        let (clock, recorder) = (SharedRef::Borrowed(clock), SharedRef::Borrowed(recorder));
-        Self::with(
-            SharedRef::Borrowed(spool),
-            store,
-            SharedRef::Borrowed(host),
-            (clock, recorder, actor),
-        )
+        let world = DeliveryContext::borrowing(spool, clock, recorder, actor);
+        Self::with(world, store, SharedRef::Borrowed(host))
     }
 
     /// As [`Ladders::with_queue`], borrowed.
@@ -198,17 +190,11 @@ impl<'a> Ladders<'a> {
     }
 
     fn with(
-        spool: SharedRef<'a, Spool>,
+        mut world: DeliveryContext<'a>,
         store: LadderStore,
         host: SharedRef<'a, dyn LadderHost + 'a>,
-        (clock, recorder, actor): (
-            SharedRef<'a, dyn Clock + Send + Sync>,
-            SharedRef<'a, dyn Recorder>,
-            Name,
-        ),
     ) -> Self {
-        let durable = Some(DurableLadders { store: store.clone(), host });
-        let world = DeliveryContext { spool, elsewhere: None, clock, recorder, actor, durable };
+        world.durable = Some(DurableLadders { store: store.clone(), host });
         Self {
             world,
             store,
