@@ -115,10 +115,7 @@ pub enum TaskProgress {
 
 impl TaskProgress {
     const fn is_final(&self) -> bool {
-        match self {
-            Self::Ended { .. } | Self::Stopped => true,
-            Self::Awaited | Self::UnderReview { .. } | Self::NeedsFix => false,
-        }
+        matches!(self, Self::Ended { .. } | Self::Stopped)
     }
 }
 
@@ -165,16 +162,8 @@ impl Collect {
             // Said twice, or its review is under way.
             (TaskProgress::UnderReview { .. }, true) | (TaskProgress::Stopped, _) => return false,
             (TaskProgress::Ended { status: Status::Success }, true) => return false,
-            (TaskProgress::Awaited | TaskProgress::NeedsFix | TaskProgress::Ended { .. }, true) => {
-                TaskProgress::UnderReview { verdicts: BTreeMap::new() }
-            }
-            (
-                TaskProgress::Awaited
-                | TaskProgress::NeedsFix
-                | TaskProgress::Ended { .. }
-                | TaskProgress::UnderReview { .. },
-                false,
-            ) => TaskProgress::Ended { status },
+            (_, true) => TaskProgress::UnderReview { verdicts: BTreeMap::new() },
+            (_, false) => TaskProgress::Ended { status },
         };
         let is_new = *progress != next;
         *progress = next;
@@ -260,10 +249,8 @@ impl Machine for Collect {
                 self.stopped(&task);
             }
             // Too late for the summary that is being written, but not lost: the files remain.
-            (State::Writing { .. }, Event::Reported { .. } | Event::Reviewed { .. })
-            | (State::Gathering { .. }, Event::WriteFailed)
-            | (
-                State::Done,
+            (
+                _,
                 Event::Reported { .. }
                 | Event::Reviewed { .. }
                 | Event::Stopped { .. }

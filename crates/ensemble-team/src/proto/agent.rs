@@ -74,34 +74,17 @@ pub const fn next(state: State, event: Event) -> Result<State, AgentRefusal> {
         (State::Working, Event::Wait) => Ok(State::Waiting),
         (State::Working | State::Reviewing | State::Waiting, Event::Finish) => Ok(State::Idle),
         (State::Working | State::Reviewing, Event::HandOff) => Ok(State::Handoff),
-        (
-            State::Starting
-            | State::Idle
-            | State::Working
-            | State::Reviewing
-            | State::Waiting
-            | State::Handoff,
-            Event::Exit,
-        ) => Ok(State::Gone),
-        (
-            State::Starting,
-            Event::Work | Event::Review | Event::Wait | Event::Finish | Event::HandOff,
-        )
-        | (State::Idle, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
-        | (State::Working, Event::Ready | Event::Work | Event::Review)
-        | (State::Reviewing, Event::Ready | Event::Work | Event::Review | Event::Wait)
-        | (State::Waiting, Event::Ready | Event::Review | Event::Wait | Event::HandOff)
-        | (State::Handoff, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
+        (State::Gone, Event::Exit)
         | (
-            State::Gone,
+            _,
             Event::Ready
             | Event::Work
             | Event::Review
             | Event::Wait
             | Event::Finish
-            | Event::HandOff
-            | Event::Exit,
+            | Event::HandOff,
         ) => Err(AgentRefusal { state }),
+        (_, Event::Exit) => Ok(State::Gone),
     }
 }
 

@@ -102,11 +102,7 @@ impl<K: Ord + Clone> AlarmWatch<K> {
 
     /// Conditions that were raised and are not over.
     pub fn raised(&self) -> impl Iterator<Item = &K> {
-        let is_raised = |occurrence: &AlarmOccurrence| match occurrence.state {
-            State::Raised => true,
-            State::Waiting { .. } => false,
-        };
-        self.occurrences.iter().filter(move |(_, o)| is_raised(o)).map(|(key, _)| key)
+        self.occurrences.iter().filter(|(_, it)| it.state == State::Raised).map(|(key, _)| key)
     }
 
     fn seen(&mut self, now: Monotonic, key: K, grace: Duration) {
@@ -134,16 +130,11 @@ impl<K: Ord + Clone> AlarmWatch<K> {
     fn look_done(&mut self) {
         let effects = &mut self.effects;
         self.occurrences.retain(|key, occurrence| {
-            match (occurrence.is_seen, occurrence.state) {
-                (true, State::Waiting { .. } | State::Raised) => {}
-                (false, State::Waiting { .. }) => return false,
-                (false, State::Raised) => {
-                    effects.push_back(Effect::Forget { key: key.clone() });
-                    return false;
-                }
+            let was_seen = std::mem::take(&mut occurrence.is_seen);
+            if !was_seen && occurrence.state == State::Raised {
+                effects.push_back(Effect::Forget { key: key.clone() });
             }
-            occurrence.is_seen = false;
-            true
+            was_seen
         });
         self.asked = None;
     }

@@ -150,10 +150,6 @@ impl Machine for LeaseRenewal {
                 self.beat(now, self.usual);
                 State::Held { beaten: now, duration: self.usual }
             }
-            (state @ (State::Held { .. } | State::Doubtful), Event::Granted) => {
-                self.beat(now, self.usual);
-                state
-            }
             (State::Held { .. } | State::Doubtful, Event::Beaten { sequence })
                 if sequence == self.sequence =>
             {
@@ -168,7 +164,10 @@ impl Machine for LeaseRenewal {
                 self.effects.push_back(Effect::Record { line: extended(&description) });
                 state
             }
-            (state @ (State::Held { .. } | State::Doubtful), Event::OperationDone) => {
+            (
+                state @ (State::Held { .. } | State::Doubtful),
+                Event::Granted | Event::OperationDone,
+            ) => {
                 self.beat(now, self.usual);
                 state
             }
@@ -177,15 +176,14 @@ impl Machine for LeaseRenewal {
                 State::Lost
             }
             (State::Held { .. } | State::Doubtful, Event::Released) => State::Idle,
-            (state @ (State::Held { .. } | State::Doubtful), Event::Beaten { .. }) => state,
             (
-                state @ (State::Idle | State::Lost),
+                late,
                 Event::Beaten { .. }
                 | Event::LongOperation { .. }
                 | Event::OperationDone
                 | Event::Fenced
                 | Event::Released,
-            ) => state,
+            ) => late,
         };
     }
 

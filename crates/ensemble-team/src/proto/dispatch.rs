@@ -11,7 +11,7 @@
 //! any       any other                             -> same       (Refused)
 //! ```
 //!
-//! A state is a value: [`next`] takes one and an event, and gives the next one. The driver writes
+//! A state is a value: [`next_at`] takes one and an event, and gives the next one. The driver writes
 //! it to a file before it acts on it. So a process that is killed leaves a choice that the next one
 //! carries out. *Silence* is not this machine's affair: each delivery has its ladder, whose end is
 //! [`Event::Lost`].
@@ -136,19 +136,13 @@ impl TaskState {
     pub const fn hand(&self) -> Option<&TaskHandout> {
         match self {
             Self::Chosen(hand) | Self::Given(hand) => Some(hand),
-            Self::Waiting { .. }
-            | Self::Done { .. }
-            | Self::Failed { .. }
-            | Self::Blocked { .. } => None,
+            _ => None,
         }
     }
 
     /// Whether nothing happens to it any more.
     pub const fn is_over(&self) -> bool {
-        match self {
-            Self::Done { .. } | Self::Failed { .. } | Self::Blocked { .. } => true,
-            Self::Waiting { .. } | Self::Chosen(_) | Self::Given(_) => false,
-        }
+        matches!(self, Self::Done { .. } | Self::Failed { .. } | Self::Blocked { .. })
     }
 }
 
@@ -205,18 +199,7 @@ pub struct DispatchRefusal {
     pub task: String,
 }
 
-/// The state after an event. Nothing changes by one that is refused. A retry is due at once plus its delay,
-/// counted from zero: drivers with a clock use [`next_at`].
-pub fn next(
-    plan: &Plan,
-    state: &State,
-    task: &str,
-    event: Event,
-) -> Result<State, DispatchRefusal> {
-    next_at(plan, state, task, event, 0)
-}
-
-/// As [`next`], at this time of the driver's clock, in milliseconds.
+/// The state after an event, at this time of the driver's clock, in milliseconds. Nothing changes by one that is refused.
 pub fn next_at(
     plan: &Plan,
     state: &State,
@@ -235,28 +218,20 @@ pub fn next_at(
         (TaskState::Chosen(hand), Event::Stored) => TaskState::Given(hand.clone()),
         (
             TaskState::Chosen(hand) | TaskState::Given(hand),
-            Event::Reported { is_success: true, summary },
-        ) => TaskState::Done { worker: hand.worker.clone(), summary },
-        (
-            TaskState::Chosen(hand) | TaskState::Given(hand),
-            Event::Reported { is_success: false, summary },
-        ) => {
-            let reason = summary.unwrap_or_else(|| "no reason was given".to_owned());
-            failed(task_plan, hand, reason, now_ms)
-        }
+            Event::Reported { is_success, summary },
+        ) => match is_success {
+            true => TaskState::Done { worker: hand.worker.clone(), summary },
+            false => {
+                let reason = summary.unwrap_or_else(|| "no reason was given".to_owned());
+                failed(task_plan, hand, reason, now_ms)
+            }
+        },
         (TaskState::Chosen(hand) | TaskState::Given(hand), Event::Lost { reason }) => {
             failed(task_plan, hand, reason, now_ms)
         }
-        (
-            TaskState::Waiting { .. },
-            Event::Stored | Event::Reported { .. } | Event::Lost { .. },
-        )
-        | (TaskState::Chosen(_) | TaskState::Given(_), Event::Chosen { .. })
-        | (TaskState::Given(_), Event::Stored)
-        | (
-            TaskState::Done { .. } | TaskState::Failed { .. } | TaskState::Blocked { .. },
-            Event::Chosen { .. } | Event::Stored | Event::Reported { .. } | Event::Lost { .. },
-        ) => return Err(refused()),
+        (_, Event::Chosen { .. } | Event::Stored | Event::Reported { .. } | Event::Lost { .. }) => {
+            return Err(refused());
+        }
     };
     let mut next = state.clone();
     next.tasks.insert(task.to_owned(), after);
@@ -297,16 +272,9 @@ fn block(plan: &Plan, state: &mut State) {
 pub fn ready<'a>(plan: &'a Plan, state: &State, now_ms: u64) -> Vec<&'a str> {
     let room = plan.worker_count.saturating_sub(state.hands().count());
     let is_done = |id: &String| matches!(state.tasks.get(id), Some(TaskState::Done { .. }));
-    let is_due = |task: &&TaskPlan| match state.tasks.get(&task.id) {
-        Some(TaskState::Waiting { not_before_ms, .. }) => *not_before_ms <= now_ms,
-        Some(
-            TaskState::Chosen(_)
-            | TaskState::Given(_)
-            | TaskState::Done { .. }
-            | TaskState::Failed { .. }
-            | TaskState::Blocked { .. },
-        )
-        | None => false,
+    let is_due = |task: &&TaskPlan| {
+        matches!(state.tasks.get(&task.id),
+            Some(TaskState::Waiting { not_before_ms, .. }) if *not_before_ms <= now_ms)
     };
     let free = |task: &&TaskPlan| task.blocked_by.iter().all(is_done);
     plan.tasks.iter().filter(is_due).filter(free).take(room).map(|task| &*task.id).collect()
@@ -320,6 +288,15 @@ mod tests {
 
     fn worker() -> Name {
         Name::new("worker-1").unwrap()
+    }
+
+    fn next(
+        plan: &Plan,
+        state: &State,
+        task: &str,
+        event: Event,
+    ) -> Result<State, DispatchRefusal> {
+        next_at(plan, state, task, event, 0)
     }
 
     fn chosen() -> Event {

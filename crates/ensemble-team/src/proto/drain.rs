@@ -85,11 +85,7 @@ impl TeamDrain {
             (State::New, Event::Begin) => self.next_tier(),
             (State::Tier { open }, Event::Gone(agent)) => self.answered(open, agent, true),
             (State::Tier { open }, Event::Stayed(agent)) => self.answered(open, agent, false),
-            (state @ State::New, Event::Gone(_) | Event::Stayed(_))
-            | (state @ State::Tier { .. }, Event::Begin)
-            | (state @ State::Over, Event::Begin | Event::Gone(_) | Event::Stayed(_)) => {
-                (state, Vec::new())
-            }
+            (late, Event::Begin | Event::Gone(_) | Event::Stayed(_)) => (late, Vec::new()),
         };
         self.state = state;
         (self, effects)

@@ -72,9 +72,7 @@ pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, 
         (GoalState::Planning, GoalEvent::Begin) => Ok(GoalState::InProgress),
         (GoalState::InProgress, GoalEvent::Complete) => Ok(GoalState::Completed),
         (GoalState::Planning | GoalState::InProgress, GoalEvent::Abort) => Ok(GoalState::Aborted),
-        (GoalState::InProgress | GoalState::Completed | GoalState::Aborted, GoalEvent::Begin)
-        | (GoalState::Planning | GoalState::Completed | GoalState::Aborted, GoalEvent::Complete)
-        | (GoalState::Completed | GoalState::Aborted, GoalEvent::Abort) => Err(GoalRefusal),
+        (_, GoalEvent::Begin | GoalEvent::Complete | GoalEvent::Abort) => Err(GoalRefusal),
     }
 }
 
@@ -91,14 +89,12 @@ pub const fn next_sprint(
         }
         (SprintState::Checkpoint, SprintEvent::Resume) => Ok(SprintState::InProgress),
         (
-            SprintState::Checkpoint | SprintState::Completed | SprintState::Aborted,
-            SprintEvent::Checkpoint | SprintEvent::Complete,
-        )
-        | (
-            SprintState::InProgress | SprintState::Completed | SprintState::Aborted,
-            SprintEvent::Resume,
-        )
-        | (SprintState::Completed | SprintState::Aborted, SprintEvent::Abort) => Err(GoalRefusal),
+            _,
+            SprintEvent::Checkpoint
+            | SprintEvent::Resume
+            | SprintEvent::Complete
+            | SprintEvent::Abort,
+        ) => Err(GoalRefusal),
     }
 }
 

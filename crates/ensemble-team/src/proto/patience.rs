@@ -115,14 +115,8 @@ impl Machine for RolePatience {
             (State::Waiting { .. } | State::Polling { .. } | State::Over, Event::Told) => {
                 self.wait_from(now)
             }
-            (
-                State::Idle | State::Waiting { .. } | State::Polling { .. } | State::Over,
-                Event::Finished,
-            ) => State::Idle,
-            (State::Idle, Event::Told)
-            | (State::Waiting { .. } | State::Polling { .. } | State::Over, Event::Started) => {
-                self.state
-            }
+            (_, Event::Finished) => State::Idle,
+            (late, Event::Started | Event::Told) => late,
         };
     }
 

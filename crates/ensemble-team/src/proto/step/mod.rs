@@ -312,26 +312,17 @@ impl Machine for StepMachine {
                 Event::Reported { by, epoch, report },
             ) => self.while_lost(&by, epoch, report),
             // The step has no holder, so no lease can end. It waits for no fix step.
+            (state, Event::LeaseEnded { .. } | Event::FixDone) => state,
             (
-                state @ (State::Pending
-                | State::Completed(_)
-                | State::Blocked { .. }
-                | State::Failed { .. }),
-                Event::LeaseEnded { .. } | Event::FixDone,
-            ) => state,
-            (
-                State::Pending | State::Completed(_) | State::Blocked { .. } | State::Failed { .. },
-                Event::Reported { .. } | Event::Beat { .. },
-            )
-            | (
-                State::Completed(_)
-                | State::Blocked { .. }
-                | State::Failed { fix: FixState::Ordered | FixState::Exhausted, .. },
-                Event::Taken { .. },
-            )
-            | (State::Pending | State::Completed(_) | State::Failed { .. }, Event::Unblocked)
-            | (State::Pending | State::Completed(_) | State::Blocked { .. }, Event::Retried)
-            | (State::Completed(_), Event::Skipped | Event::Split) => self.refuse_here(),
+                _,
+                Event::Taken { .. }
+                | Event::Reported { .. }
+                | Event::Beat { .. }
+                | Event::Unblocked
+                | Event::Retried
+                | Event::Skipped
+                | Event::Split,
+            ) => self.refuse_here(),
         };
         if next != self.state {
             self.state = next;
