@@ -173,8 +173,7 @@ impl AgentShutdown {
     }
 
     fn end(&mut self, round: u32) -> State {
-        let signal = if round == 0 { Signal::Terminate } else { Signal::Kill };
-        self.effects.push_back(Effect::Sweep(signal));
+        self.effects.push_back(sweep(round));
         State::Ending { round }
     }
 
@@ -184,69 +183,39 @@ impl AgentShutdown {
             return self.end(round + 1);
         }
         self.survivors = found;
-        self.step(ShutdownStep::Close)
+        self.step(State::Closing, Effect::Close)
     }
 
-    fn step(&mut self, step: ShutdownStep) -> State {
+    fn step(&mut self, state: State, effect: Effect) -> State {
         self.backoff = RETRY_MIN;
-        let (state, effect) = match step {
-            ShutdownStep::Sweep => return self.end(0),
-            ShutdownStep::Close => (State::Closing, Effect::Close),
-            ShutdownStep::Return => (State::Returning, Effect::Return),
-            ShutdownStep::Record => {
-                (State::Recording, Effect::Record { survivors: self.survivors })
-            }
-        };
         self.effects.push_back(effect);
         state
     }
 
-    fn retry(&mut self, now: Monotonic, effect: Effect) {
-        self.retry = Some((now + self.backoff, effect));
-        self.backoff = (self.backoff * 2).min(RETRY_MAX);
+    const fn record(&self) -> Effect {
+        Effect::Record { survivors: self.survivors }
     }
 
-    fn finished(&mut self) -> State {
-        self.effects.push_back(Effect::Ended { survivors: self.survivors });
-        State::Ended
-    }
-
-    /// Handles a failure; one of a step other than the current is late and ignored.
-    fn failed(&mut self, now: Monotonic, state: State, step: ShutdownStep) {
-        match (state, step) {
-            (State::Ending { round }, ShutdownStep::Sweep) => {
-                let signal = if round == 0 { Signal::Terminate } else { Signal::Kill };
-                self.retry(now, Effect::Sweep(signal));
-            }
-            (State::Closing, ShutdownStep::Close) => self.retry(now, Effect::Close),
-            (State::Returning, ShutdownStep::Return) => self.retry(now, Effect::Return),
-            (State::Recording, ShutdownStep::Record) => {
-                self.retry(now, Effect::Record { survivors: self.survivors });
-            }
+    /// The step that has failed, if it is the current one: a failure of another one is late.
+    fn failed(&self, step: ShutdownStep) -> Option<Effect> {
+        match (self.state, step) {
+            (State::Ending { round }, ShutdownStep::Sweep) => Some(sweep(round)),
+            (State::Closing, ShutdownStep::Close) => Some(Effect::Close),
+            (State::Returning, ShutdownStep::Return) => Some(Effect::Return),
+            (State::Recording, ShutdownStep::Record) => Some(self.record()),
             (
                 _late,
                 ShutdownStep::Sweep
                 | ShutdownStep::Close
                 | ShutdownStep::Return
                 | ShutdownStep::Record,
-            ) => {}
+            ) => None,
         }
     }
+}
 
-    fn done(&mut self, state: State, step: ShutdownStep) -> State {
-        match (state, step) {
-            (State::Closing, ShutdownStep::Close) => self.step(ShutdownStep::Return),
-            (State::Returning, ShutdownStep::Return) => self.step(ShutdownStep::Record),
-            (State::Recording, ShutdownStep::Record) => self.finished(),
-            (
-                late,
-                ShutdownStep::Sweep
-                | ShutdownStep::Close
-                | ShutdownStep::Return
-                | ShutdownStep::Record,
-            ) => late,
-        }
-    }
+const fn sweep(round: u32) -> Effect {
+    Effect::Sweep(if round == 0 { Signal::Terminate } else { Signal::Kill })
 }
 
 impl Machine for AgentShutdown {
@@ -262,19 +231,33 @@ impl Machine for AgentShutdown {
             (State::Finishing { .. }, Event::Seen(WorkerPresence::Gone | WorkerPresence::Idle)) => {
                 self.end(0)
             }
-            (State::Ending { .. }, Event::Found(0)) => self.step(ShutdownStep::Close),
+            (State::Ending { .. }, Event::Found(0)) => self.step(State::Closing, Effect::Close),
             (State::Ending { round }, Event::Found(found)) => {
                 let wait = if round == 0 { TERMINATE_WAIT } else { KILL_WAIT };
                 State::Waiting { round, found, until: now + wait }
             }
             (State::Waiting { round, found, .. }, Event::Exited) => self.next_round(round, found),
-            (state, Event::Done(step)) => self.done(state, step),
+            (State::Closing, Event::Done(ShutdownStep::Close)) => {
+                self.step(State::Returning, Effect::Return)
+            }
+            (State::Returning, Event::Done(ShutdownStep::Return)) => {
+                self.step(State::Recording, self.record())
+            }
+            (State::Recording, Event::Done(ShutdownStep::Record)) => {
+                self.step(State::Ended, Effect::Ended { survivors: self.survivors })
+            }
             (state, Event::Failed(step)) => {
-                self.failed(now, state, step);
+                if let Some(effect) = self.failed(step) {
+                    self.retry = Some((now + self.backoff, effect));
+                    self.backoff = (self.backoff * 2).min(RETRY_MAX);
+                }
                 state
             }
             // The table's last row.
-            (same, Event::Begin(_) | Event::Seen(_) | Event::Found(_) | Event::Exited) => same,
+            (
+                same,
+                Event::Begin(_) | Event::Seen(_) | Event::Found(_) | Event::Exited | Event::Done(_),
+            ) => same,
         };
     }
 
