@@ -20,20 +20,9 @@ pub struct TaskLimits {
 
 impl Default for TaskLimits {
     fn default() -> Self {
-        Self { iterations_max: 10, iterations_warn: 8, review_cycles_max: 5, review_cycles_warn: 3 }
+        Self::with_max(10, 5)
     }
 }
-
-const _: () = {
-    let usual = TaskLimits {
-        iterations_max: 10,
-        iterations_warn: 8,
-        review_cycles_max: 5,
-        review_cycles_warn: 3,
-    };
-    assert!(usual.iterations_warn < usual.iterations_max);
-    assert!(usual.review_cycles_warn < usual.review_cycles_max);
-};
 
 impl TaskLimits {
     /// Limits with these maxima; warnings come two before.

@@ -127,36 +127,16 @@ impl TaskChange {
         self.effects.push(Effect::GivenUp { by, limit, is_exhausted });
     }
 
-    /// Handles events of the verified holder.
-    fn work(&mut self, holder: TaskHolder, from: TaskOrigin, event: Event) -> TaskTransition {
-        Ok(match event {
-            Event::Iterate(_) => {
-                self.counts.iteration += 1;
-                if self.counts.iteration > self.limits.iterations_max {
-                    self.give_up(holder.by, LimitKind::Iterations);
-                    return Ok(from.into());
-                }
-                if self.counts.iteration == self.limits.iterations_warn {
-                    self.effects.push(Effect::Near(LimitKind::Iterations));
-                }
-                State::Claimed { holder, from }
-            }
-            Event::Submit { commit, .. } => {
-                State::ReadyForReview { author: holder.by, commit, review: None }
-            }
-            Event::Expire { .. } => from.into(),
-            Event::Block(_) => State::Blocked,
-            Event::Finalize
-            | Event::Claim(_)
-            | Event::Review(_)
-            | Event::Approve { .. }
-            | Event::Reject { .. }
-            | Event::Merge
-            | Event::FailIntegration
-            | Event::Unblock
-            | Event::Supersede
-            | Event::Abandon => return Err(out_of_turn(&State::Claimed { holder, from })),
-        })
+    fn iterate(&mut self, holder: TaskHolder, from: TaskOrigin) -> State {
+        self.counts.iteration += 1;
+        if self.counts.iteration > self.limits.iterations_max {
+            self.give_up(holder.by, LimitKind::Iterations);
+            return from.into();
+        }
+        if self.counts.iteration == self.limits.iterations_warn {
+            self.effects.push(Effect::Near(LimitKind::Iterations));
+        }
+        State::Claimed { holder, from }
     }
 
     fn reject(&mut self, author: Name) -> State {
@@ -173,47 +153,33 @@ impl TaskChange {
         State::Rejected { author: Some(author) }
     }
 
-    /// Checks a verdict: the reviewer's epoch, and the commit.
-    fn verdict(
-        &mut self,
-        (author, commit, review): (Name, String, Option<TaskHolder>),
-        (holder, reviewed): (TaskHolder, String),
-        is_yes: bool,
-    ) -> TaskTransition {
-        if review.as_ref() != Some(&holder) {
-            return Err(TaskRefusal::NotHolder { presented: holder, holder: review });
-        }
-        if reviewed != commit {
-            return Err(TaskRefusal::OtherCommit { submitted: commit, presented: reviewed });
-        }
-        Ok(if is_yes { State::Approved } else { self.reject(author) })
-    }
-
     fn claimed(&mut self, holder: TaskHolder, from: TaskOrigin, event: Event) -> TaskTransition {
-        let presented = match &event {
-            Event::Iterate(by) | Event::Block(Some(by)) => Some(by),
-            Event::Submit { holder: by, .. } => Some(by),
-            Event::Expire { epoch } if *epoch != holder.epoch => {
-                return Err(TaskRefusal::OldEpoch { presented: *epoch, now: holder.epoch });
+        match event {
+            Event::Iterate(by) | Event::Block(Some(by)) | Event::Submit { holder: by, .. }
+                if by != holder =>
+            {
+                Err(TaskRefusal::NotHolder { presented: by, holder: Some(holder) })
             }
+            Event::Expire { epoch } if epoch != holder.epoch => {
+                Err(TaskRefusal::OldEpoch { presented: epoch, now: holder.epoch })
+            }
+            Event::Iterate(_) => Ok(self.iterate(holder, from)),
+            Event::Submit { commit, .. } => {
+                Ok(State::ReadyForReview { author: holder.by, commit, review: None })
+            }
+            Event::Expire { .. } => Ok(from.into()),
+            Event::Block(_) => Ok(State::Blocked),
             Event::Finalize
             | Event::Claim(_)
-            | Event::Expire { .. }
             | Event::Review(_)
             | Event::Approve { .. }
             | Event::Reject { .. }
             | Event::Merge
             | Event::FailIntegration
-            | Event::Block(None)
             | Event::Unblock
             | Event::Supersede
-            | Event::Abandon => None,
-        };
-        if let Some(presented) = presented.filter(|presented| **presented != holder) {
-            let presented = presented.clone();
-            return Err(TaskRefusal::NotHolder { presented, holder: Some(holder) });
+            | Event::Abandon => Err(out_of_turn(&State::Claimed { holder, from })),
         }
-        self.work(holder, from, event)
     }
 
     fn in_review(
@@ -227,12 +193,18 @@ impl TaskChange {
                 None => Ok(State::ReadyForReview { author, commit, review: Some(holder) }),
                 Some(holder) => Err(TaskRefusal::Taken { holder }),
             },
-            Event::Approve { holder, commit: reviewed } => {
-                self.verdict((author, commit, review), (holder, reviewed), true)
+            Event::Approve { holder, .. } | Event::Reject { holder, .. }
+                if review.as_ref() != Some(&holder) =>
+            {
+                Err(TaskRefusal::NotHolder { presented: holder, holder: review })
             }
-            Event::Reject { holder, commit: reviewed } => {
-                self.verdict((author, commit, review), (holder, reviewed), false)
+            Event::Approve { commit: presented, .. } | Event::Reject { commit: presented, .. }
+                if presented != commit =>
+            {
+                Err(TaskRefusal::OtherCommit { submitted: commit, presented })
             }
+            Event::Approve { .. } => Ok(State::Approved),
+            Event::Reject { .. } => Ok(self.reject(author)),
             Event::Expire { epoch } => {
                 let now = review.as_ref().map_or(0, |holder| holder.epoch);
                 if epoch != now {
@@ -273,23 +245,17 @@ impl TaskChange {
             (State::Approved, Event::Merge) => Ok(State::Merged),
             (State::Approved, Event::FailIntegration) => Ok(State::IntegrationFailed),
             (
-                State::Unclaimed | State::Rejected { .. } | State::IntegrationFailed,
+                State::Unclaimed
+                | State::Rejected { .. }
+                | State::IntegrationFailed
+                | State::Blocked,
                 Event::Block(None),
-            )
-            | (State::Blocked, Event::Block(None)) => Ok(State::Blocked),
+            ) => Ok(State::Blocked),
             (State::Blocked, Event::Unblock) => Ok(State::Unclaimed),
             (State::Blocked, Event::Supersede) => Ok(State::Superseded),
             (State::Blocked, Event::Abandon) => Ok(State::Abandoned),
             (
-                state @ (State::Draft
-                | State::Unclaimed
-                | State::Approved
-                | State::Rejected { .. }
-                | State::Merged
-                | State::IntegrationFailed
-                | State::Blocked
-                | State::Superseded
-                | State::Abandoned),
+                state,
                 Event::Finalize
                 | Event::Claim(_)
                 | Event::Iterate(_)
