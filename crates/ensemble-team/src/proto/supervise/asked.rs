@@ -1,6 +1,6 @@
-//! The machine's steps around a request for the shutdown of its agent; each covers all states.
+//! The machine's steps around a request for the shutdown of its agent.
 
-use super::vocabulary::{Effect, EndReason};
+use super::vocabulary::Effect;
 use super::{NextAction, RetryAction, State, Supervise};
 
 impl Supervise {
@@ -51,22 +51,6 @@ impl Supervise {
             State::Agreeing | State::Retrying { again: RetryAction::Agree, .. } => {
                 self.look_for_work(0)
             }
-            late => late,
-        }
-    }
-
-    /// The work is returned.
-    pub(super) fn handed_over(&mut self) -> State {
-        match self.state {
-            State::HandingOver => self.look_for_work(0),
-            late => late,
-        }
-    }
-
-    /// The request was approved.
-    pub(super) fn agreed(&mut self) -> State {
-        match self.state {
-            State::Agreeing => self.leave(EndReason::Agreed),
             late => late,
         }
     }

@@ -176,29 +176,52 @@ impl Machine for Supervise {
     type Effect = Effect;
 
     fn handle(&mut self, now: Monotonic, event: Event) {
-        self.state = match event {
-            Event::Start => self.started(),
-            Event::Registered => self.registered(),
-            Event::Failed => self.failed(now),
-            Event::Nothing => self.nothing(now),
-            Event::Contended { wait } => self.contended(now, wait),
-            Event::Claimed { is_new } => self.claimed(is_new),
-            Event::Open => self.open(),
-            Event::Gated(ControlGate::Closed) => self.closed(now),
-            Event::Gated(ControlGate::Abort) => self.halt(EndReason::Aborted),
-            Event::Woken => self.woken(),
-            Event::Spawned => self.spawned(),
-            Event::SpawnFailed => self.not_spawned(now),
-            Event::Exited(exit) => self.exited(now, exit),
-            Event::Fenced(lost) => self.fenced(lost),
-            Event::Stop => self.halt(EndReason::Stopped),
-            Event::Asked => self.asked(),
-            Event::Pressed => self.pressed(),
-            Event::Withdrawn => self.withdrawn(),
-            Event::HandedOver => self.handed_over(),
-            Event::Agreed => self.agreed(),
-            Event::Terminated => self.terminated(),
-            Event::Left => self.left(),
+        self.state = match (self.state, event) {
+            (State::New, Event::Start) => self.register(),
+            (State::Registering, Event::Registered) => self.look_for_work(0),
+            (State::Looking { .. }, Event::Nothing) => self.idle(now),
+            (State::Looking { tries }, Event::Contended { wait }) => match tries + 1 {
+                tries if tries < CLAIM_TRIES_MAX => State::Idle { until: now + wait, tries },
+                _ => self.idle(now),
+            },
+            (State::Looking { .. }, Event::Claimed { is_new }) => self.claimed(is_new),
+            (State::Looking { .. }, Event::Gated(ControlGate::Closed)) => self.closed(now, false),
+            (State::Checking, Event::Gated(ControlGate::Closed)) => self.closed(now, true),
+            (State::Checking, Event::Open) => self.spawn(),
+            (State::Idle { tries: 0, .. }, Event::Woken) => self.look_for_work(0),
+            (State::Gated { holds, .. }, Event::Woken) => self.look_or_check(holds),
+            (State::Spawning, Event::Spawned) => State::Running,
+            (State::Spawning, Event::SpawnFailed) => self.not_spawned(now),
+            (State::Running, Event::Exited(exit)) => self.exited(now, exit),
+            (State::HandingOver, Event::HandedOver) => self.look_for_work(0),
+            (State::Agreeing, Event::Agreed) => self.leave(EndReason::Agreed),
+            (State::Stopping { after }, Event::Terminated) => self.go_on(after),
+            (State::Leaving { reason }, Event::Left) => self.end(reason),
+            (_, Event::Failed) => self.failed(now),
+            (_, Event::Fenced(lost)) => self.fenced(lost),
+            (_, Event::Gated(ControlGate::Abort)) => self.halt(EndReason::Aborted),
+            (_, Event::Stop) => self.halt(EndReason::Stopped),
+            (_, Event::Asked) => self.asked(),
+            (_, Event::Pressed) => self.pressed(),
+            (_, Event::Withdrawn) => self.withdrawn(),
+            (
+                late,
+                Event::Start
+                | Event::Registered
+                | Event::Nothing
+                | Event::Contended { .. }
+                | Event::Claimed { .. }
+                | Event::Open
+                | Event::Gated(ControlGate::Closed)
+                | Event::Woken
+                | Event::Spawned
+                | Event::SpawnFailed
+                | Event::Exited(_)
+                | Event::HandedOver
+                | Event::Agreed
+                | Event::Terminated
+                | Event::Left,
+            ) => late,
         };
     }
 
@@ -217,17 +240,7 @@ impl Machine for Supervise {
                 RetryAction::Agree => self.agree(),
                 RetryAction::Unregister(reason) => self.leave(reason),
             },
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Checking
-            | State::Spawning
-            | State::Running
-            | State::Stopping { .. }
-            | State::HandingOver
-            | State::Agreeing
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         };
     }
 

@@ -1,8 +1,8 @@
-//! The machine's steps, one function for each event; each covers all states.
+//! The machine's steps: those of an event in any state cover all states.
 
 use std::time::Duration;
 
-use super::pace::{CLAIM_TRIES_MAX, FAREWELLS_MAX, FailureCounts};
+use super::pace::{FAREWELLS_MAX, FailureCounts};
 use super::vocabulary::{
     AgentExit, Effect, EndReason, ProgramEnding, SuperviseAnomaly, SupervisorLoss,
 };
@@ -94,23 +94,6 @@ impl Supervise {
 
     /// An agent has ended by itself.
     pub(super) fn exited(&mut self, now: Monotonic, exit: AgentExit) -> State {
-        match self.state {
-            State::Running => {}
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::HandingOver
-            | State::Agreeing
-            | State::Leaving { .. }
-            | State::Ended) => return state,
-        }
         if exit.progress || !exit.holds && exit.ending == ProgramEnding::Done && !exit.drafts {
             self.loops = FailureCounts::default();
         }
@@ -160,15 +143,14 @@ impl Supervise {
     fn hung(&mut self, then: NextAction) -> State {
         let anomaly = self.loops.hung();
         self.ask(Effect::Note(anomaly));
-        match self.loops.trouble(&self.pace) {
-            None => self.terminate(then),
-            Some(trouble) if self.pace.can_block => {
-                self.loops = FailureCounts::default();
-                self.ask(Effect::Block(trouble));
-                self.terminate(then)
+        if let Some(trouble) = self.loops.trouble(&self.pace) {
+            if !self.pace.can_block {
+                return self.terminate(NextAction::Leave(EndReason::GaveUp));
             }
-            Some(_) => self.terminate(NextAction::Leave(EndReason::GaveUp)),
+            self.loops = FailureCounts::default();
+            self.ask(Effect::Block(trouble));
         }
+        self.terminate(then)
     }
 
     pub(super) fn halt(&mut self, reason: EndReason) -> State {
@@ -215,9 +197,9 @@ impl Supervise {
                 self.hung(Self::lost(lost))
             }
             (State::Spawning | State::Running, lost) => self.terminate(Self::lost(lost)),
-            (State::Leaving { reason }, SupervisorLoss::Registration | SupervisorLoss::Lease)
-            | (
-                State::Retrying { again: RetryAction::Unregister(reason), .. },
+            (
+                State::Leaving { reason }
+                | State::Retrying { again: RetryAction::Unregister(reason), .. },
                 SupervisorLoss::Registration | SupervisorLoss::Lease,
             ) => self.end(reason),
             (
@@ -237,145 +219,37 @@ impl Supervise {
                 SupervisorLoss::Work | SupervisorLoss::Claim,
             ) => self.go_on(NextAction::Look),
             (
-                state @ (State::New
-                | State::Registering
-                | State::Stopping { .. }
-                | State::HandingOver
-                | State::Agreeing
-                | State::Retrying {
-                    again: RetryAction::Register | RetryAction::HandOver | RetryAction::Agree,
-                    ..
-                }
-                | State::Ended),
+                late,
                 SupervisorLoss::Work
                 | SupervisorLoss::Claim
                 | SupervisorLoss::Registration
                 | SupervisorLoss::Lease,
-            )
-            | (
-                state @ (State::Looking { .. }
-                | State::Idle { .. }
-                | State::Gated { holds: false, .. }
-                | State::Delayed { holds: false, .. }
-                | State::Retrying {
-                    again: RetryAction::Look | RetryAction::Unregister(_),
-                    ..
-                }
-                | State::Leaving { .. }),
-                SupervisorLoss::Work | SupervisorLoss::Claim,
-            ) => state,
-        }
-    }
-
-    pub(super) fn started(&mut self) -> State {
-        match self.state {
-            State::New => self.register(),
-            late => late,
-        }
-    }
-
-    /// The agent is on the board.
-    pub(super) fn registered(&mut self) -> State {
-        match self.state {
-            State::Registering => self.look_for_work(0),
-            late => late,
-        }
-    }
-
-    /// There is nothing to claim.
-    pub(super) fn nothing(&mut self, now: Monotonic) -> State {
-        match self.state {
-            State::Looking { .. } => self.idle(now),
-            late => late,
-        }
-    }
-
-    /// Another agent claimed first.
-    pub(super) fn contended(&mut self, now: Monotonic, wait: Duration) -> State {
-        match self.state {
-            State::Looking { tries } => match tries + 1 {
-                tries if tries < CLAIM_TRIES_MAX => State::Idle { until: now + wait, tries },
-                _ => self.idle(now),
-            },
-            late => late,
+            ) => late,
         }
     }
 
     pub(super) fn claimed(&mut self, is_new: bool) -> State {
-        match self.state {
-            State::Looking { .. } => {
-                self.idle_since = None;
-                if is_new {
-                    self.loops = FailureCounts::default();
-                }
-                self.check()
-            }
-            late => late,
+        self.idle_since = None;
+        if is_new {
+            self.loops = FailureCounts::default();
         }
-    }
-
-    /// No control file exists.
-    pub(super) fn open(&mut self) -> State {
-        match self.state {
-            State::Checking => {
-                self.ask(Effect::Spawn);
-                State::Spawning
-            }
-            late => late,
-        }
+        self.check()
     }
 
     /// A control file exists.
-    pub(super) fn closed(&mut self, now: Monotonic) -> State {
-        match self.state {
-            State::Looking { .. } => State::Gated { until: now + self.pace.gate, holds: false },
-            State::Checking => State::Gated { until: now + self.pace.gate, holds: true },
-            late => late,
-        }
+    pub(super) fn closed(&self, now: Monotonic, holds: bool) -> State {
+        State::Gated { until: now + self.pace.gate, holds }
     }
 
-    /// The board has changed.
-    pub(super) fn woken(&mut self) -> State {
-        match self.state {
-            State::Idle { tries: 0, .. } => self.look_for_work(0),
-            State::Gated { holds, .. } => self.look_or_check(holds),
-            late => late,
-        }
-    }
-
-    /// The agent runs.
-    pub(super) fn spawned(&mut self) -> State {
-        match self.state {
-            State::Spawning => State::Running,
-            late => late,
-        }
+    pub(super) fn spawn(&mut self) -> State {
+        self.ask(Effect::Spawn);
+        State::Spawning
     }
 
     /// The agent's program could not be started.
     pub(super) fn not_spawned(&mut self, now: Monotonic) -> State {
-        match self.state {
-            State::Spawning => {
-                let anomaly = self.loops.not_started();
-                self.ask(Effect::Note(anomaly));
-                self.fresh(now, self.pace.restart, true)
-            }
-            late => late,
-        }
-    }
-
-    /// No process of the agent is left.
-    pub(super) fn terminated(&mut self) -> State {
-        match self.state {
-            State::Stopping { after } => self.go_on(after),
-            late => late,
-        }
-    }
-
-    /// The registration is gone.
-    pub(super) fn left(&mut self) -> State {
-        match self.state {
-            State::Leaving { reason } => self.end(reason),
-            late => late,
-        }
+        let anomaly = self.loops.not_started();
+        self.ask(Effect::Note(anomaly));
+        self.fresh(now, self.pace.restart, true)
     }
 }
