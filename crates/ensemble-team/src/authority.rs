@@ -19,20 +19,15 @@ use crate::roster::Member;
 use ensemble_core::AreaError;
 use ensemble_core::message::Name;
 
-/// The roles that may stop others by default.
 const LEADS: [&str; 4] = ["conductor", "lead", "orchestrator", "dispatch"];
 
-/// Something that an agent may do to others only with authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AuthorityAct {
-    /// Take the team down.
     Down,
-    /// Ask another agent to shut down.
     Shutdown,
     /// Remove, bind or unbind the mailbox of another agent, which then gets no mail.
     Mailbox,
     Abort,
-    /// Lift PAUSE, CHECKPOINT or ABORT.
     Resume,
 }
 
@@ -74,7 +69,6 @@ pub struct NotAuthorized {
 impl AreaError for NotAuthorized {}
 
 impl AuthorityAct {
-    /// The key in `authority`.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Down => "down",

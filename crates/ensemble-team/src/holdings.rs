@@ -28,12 +28,10 @@ const WHOLE_CHARS: usize = 36;
 /// The first words of a held message, in characters.
 const TEXT_CHARS_MAX: usize = 80;
 
-/// The place in which an agent holds a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldAs {
     Message,
-    /// As a claimed task of the blackboard.
     Task,
     Review,
     Step,
@@ -53,7 +51,6 @@ pub struct Holding {
     /// Sender of a message, with its project if that is another one.
     #[serde(skip)]
     pub from: Option<String>,
-    /// First words of a message.
     #[serde(skip)]
     pub text: Option<String>,
 }

@@ -25,7 +25,6 @@ use ensemble_core::{Error, Result, allow_gone};
 /// Begins the reason of a message that the other queue refused.
 const NOT_MOVED: &str = "not moved: ";
 
-/// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
     /// Number of mailboxes that are now in the new queue.
@@ -46,7 +45,6 @@ pub struct MigrationReport {
 pub struct KeptMessage {
     pub mailbox: Name,
     pub id: MessageId,
-    /// Why the new queue refuses it.
     pub reason: String,
 }
 

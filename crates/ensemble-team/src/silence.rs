@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 /// How long after the last question a peer counts as silent: longer than an agent at work leaves it unasked.
 const RECENT: Duration = Duration::from_secs(10 * 60);
 const FILE_BYTES_MAX: usize = 64 * 1024;
-/// A peer whose silence is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SilentPeer {
     /// The git remote of the team.
@@ -30,7 +29,6 @@ pub enum SilentPeer {
 pub struct Silence {
     /// Name of the remote, address of the servers, or who looks for workers.
     pub remote: String,
-    /// When it was first asked in vain.
     pub since: Timestamp,
     /// When it was last asked in vain.
     pub at: Timestamp,
@@ -55,7 +53,6 @@ impl SilentPeer {
         Ok(Some(silence).filter(|it| it.at.plus(RECENT) > now))
     }
 
-    /// Notes that it has answered.
     pub fn end_silence(self, state_dir: &Path) {
         // A file that stays counts for a while only.
         let _ = Dir::open(state_dir).and_then(|dir| dir.remove(self.file()));

@@ -9,7 +9,6 @@ use ensemble_core::{Error, Result};
 
 use super::{NotAdmitted, ProjectAdmission, TaskAct};
 
-/// The admission of a queue whose team can be paused, and whose tasks may need plans.
 #[derive(Clone, Debug)]
 pub struct MailAdmission(ProjectAdmission);
 

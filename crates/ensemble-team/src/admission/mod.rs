@@ -34,18 +34,14 @@ pub use mail::MailAdmission;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskAct {
-    /// Receive it, have it assigned.
     TakeUp,
-    /// Claim it on the blackboard.
     Claim,
     /// Settle it, submit it, report its success.
     HandIn,
 }
 
-/// The possible obstacles.
 #[derive(Clone, Debug, Default)]
 pub struct TaskCircumstances {
-    /// The agent's gate of the task.
     pub plan: Option<PlanGate>,
     /// The strongest control file.
     pub control: Option<ActiveControl>,
@@ -53,7 +49,6 @@ pub struct TaskCircumstances {
     pub budget: Option<ParkedScope>,
 }
 
-/// Why work on a task may not begin or be submitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotAdmitted {
     #[error(transparent)]
@@ -172,7 +167,6 @@ impl ProjectAdmission {
         Ok(circumstances.obstacle(act))
     }
 
-    /// Refuses what the agent may not do, with [`ProjectAdmission::obstacle`].
     pub fn check(
         &self,
         act: TaskAct,

@@ -170,7 +170,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Keeps the unknown fields of a removed entry.
     fn keep_former(&mut self, name: &Name, removed: Option<Value>) {
         let Some(Value::Object(mut fields)) = removed else { return };
         fields.retain(|key, _| AGENT.iter().all(|known| known.name != key));
@@ -182,7 +181,6 @@ impl LockedBoard<'_> {
         }
     }
 
-    /// Takes back the unknown fields of an earlier entry.
     fn take_former(&mut self, name: &Name) -> Map<String, Value> {
         let Value::Object(board) = self.value_mut() else { return Map::new() };
         let Some(Value::Object(former)) = board.get_mut("former_agents") else { return Map::new() };

@@ -55,16 +55,11 @@ const NAMED_MAX: usize = 5;
 
 const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
 
-/// How long a condition may last before people are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlarmGraces {
-    /// Replaces [`ORPHAN_GRACE`].
     pub orphan: Duration,
-    /// Replaces [`STALLED_GRACE`].
     pub stalled: Duration,
-    /// Replaces [`DRAFT_GRACE`].
     pub draft: Duration,
-    /// Replaces [`UNTAKEN_GRACE`].
     pub untaken: Duration,
 }
 
@@ -79,7 +74,6 @@ impl Default for AlarmGraces {
     }
 }
 
-/// Kind of alarm; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Alarm {
@@ -126,7 +120,6 @@ impl AlarmKey {
     }
 }
 
-/// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlarmCondition {
     pub key: AlarmKey,
@@ -163,7 +156,6 @@ impl AlarmCondition {
     }
 }
 
-/// All conditions that hold on a board.
 pub fn conditions(state: &State, graces: AlarmGraces) -> Vec<AlarmCondition> {
     let mut found = Vec::new();
     for task in &state.tasks {
@@ -210,7 +202,6 @@ pub fn stale(controls: &[ActiveControl], now: Timestamp) -> Vec<AlarmCondition> 
     found
 }
 
-/// Index of an event's last entry in the history.
 fn last(task: &BoardTask, event: &str, reason: Option<&str>) -> Option<usize> {
     task.history.iter().rposition(|line| {
         line.event == event
@@ -220,7 +211,6 @@ fn last(task: &BoardTask, event: &str, reason: Option<&str>) -> Option<usize> {
     })
 }
 
-/// Number of entries of an event in the history.
 fn times(task: &BoardTask, event: &str) -> usize {
     task.history.iter().filter(|line| line.event == event).count()
 }
@@ -257,7 +247,6 @@ fn happened(task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     }
 }
 
-/// A length of time in words, such as `30 min` or `5 s`.
 fn span(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -325,7 +314,6 @@ fn by_status(
     found.push(condition);
 }
 
-/// A task that agents may take, and whose last claim failed.
 fn unclaimed(task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     let is_free = task.status.is_claimable() || task.status == TaskStatus::ReadyForReview;
     if let Some(why) = task.claim_error.as_ref().filter(|_| is_free) {
@@ -360,7 +348,6 @@ fn untaken(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>) 
     found.push(condition.after(graces.untaken));
 }
 
-/// A goal or a sprint that is open after its last task.
 fn left_open(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>) {
     let Some(left) = unassessed(state) else { return };
     let names: Vec<&str> = state.tasks.iter().map(|task| task.id.as_str()).collect();
@@ -372,7 +359,6 @@ fn left_open(state: &State, graces: AlarmGraces, found: &mut Vec<AlarmCondition>
     found.push(AlarmCondition::new(Alarm::GoalLeftOpen, &left, mark, text).after(graces.untaken));
 }
 
-/// Conditions that approach a limit or exceed it.
 fn limits(state: &State, task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     let id = task.id.as_str();
     let limits = state.config.limits(Some(task));

@@ -22,13 +22,10 @@ use ensemble_core::message::Name;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum AnalysisVerdict {
-    /// No pattern was found.
     Ok,
-    /// A pattern was found; a person should look.
     Triggered,
 }
 
-/// Kind of pattern; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnomalyPattern {
@@ -50,7 +47,6 @@ impl AnomalyPattern {
         Self::ExternalServiceOutage,
     ];
 
-    /// Number of anomalies at which the pattern triggers.
     pub const fn threshold(self) -> usize {
         match self {
             Self::RetryCluster | Self::DebtAccumulation => 3,
@@ -102,7 +98,6 @@ pub struct PatternTrigger {
     /// Common value of the anomalies; empty if they share only their type.
     pub about: String,
     pub count: usize,
-    /// Tasks during which the anomalies were noted.
     pub tasks: BTreeSet<Name>,
 }
 
@@ -110,7 +105,6 @@ pub struct PatternTrigger {
 pub struct AnomalyAnalysis {
     pub verdict: AnalysisVerdict,
     pub triggers: Vec<PatternTrigger>,
-    /// Number of anomalies on the board.
     pub anomalies: usize,
     /// Number of anomalies that a person acknowledged before.
     pub acknowledged: usize,

@@ -25,7 +25,6 @@ use serde_json::json;
 
 /// Written beside the board when a pattern is found.
 pub const REPORT: &str = "circuit_breaker_report.md";
-/// The status of a breaker that waits for a person.
 const TRIGGERED: &str = "TRIGGERED";
 const REASON: &str = "the circuit breaker found a pattern; see circuit_breaker_report.md";
 
@@ -65,7 +64,6 @@ impl Board {
     }
 }
 
-/// Whether the circuit breaker waits for a person.
 pub fn is_triggered(state: &State) -> bool {
     let breaker = state.circuit_breaker.as_ref();
     breaker.and_then(|breaker| breaker.status.as_deref()) == Some(TRIGGERED)

@@ -28,7 +28,6 @@ use ensemble_core::message::Name;
 /// Directory of the tasks' worktrees, relative to the project.
 pub const DIRECTORY_DEFAULT: &str = ".worktrees";
 
-/// The plan of a claim: its prerequisites before the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPlan {
     pub task: Name,
@@ -39,11 +38,9 @@ pub struct ClaimPlan {
     /// Whether the claim continues in an existing worktree. Otherwise a fresh one starts at the
     /// integration branch.
     pub keeps_worktree: bool,
-    /// Whether the claim repairs a failed merge.
     pub is_integration_fix: bool,
 }
 
-/// A committed claim or review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedClaim {
     /// The holder, with the fencing epoch that all its writes must state.
@@ -218,7 +215,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Checks that an agent's registration is the current one.
     pub(super) fn registered(&self, agent: &TaskHolder, what: &str) -> Result<()> {
         let fenced = |why: LostLease| Err(BoardError::Fenced { what: what.to_owned(), why }.into());
         match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {

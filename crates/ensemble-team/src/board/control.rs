@@ -44,15 +44,11 @@ pub enum ControlFile {
     Abort,
 }
 
-/// How long a control file has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Staleness {
-    /// Less than half an hour.
     Fresh,
-    /// At least half an hour.
     Reminder,
-    /// At least two hours.
     Overdue,
     /// At least eight hours; a checkpoint only.
     Forgotten,
@@ -64,7 +60,6 @@ const STALE_SECONDS: [(u64, Staleness); 3] = [
     (2 * 3_600, Staleness::Overdue),
     (8 * 3_600, Staleness::Forgotten),
 ];
-/// Largest control file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 /// Directory of the control files that the hosts of a team share.
 pub const CONTROLS: &str = "control";
@@ -82,11 +77,9 @@ impl ControlFile {
     }
 }
 
-/// A control file that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ActiveControl {
     pub file: ControlFile,
-    /// Time from which the file counts.
     pub since: Timestamp,
     /// The reason that the file states, or empty.
     pub reason: String,
@@ -255,7 +248,6 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// Makes the sprint follow the control files as they are now.
     pub fn follow(&mut self) -> Result<()> {
         let found = self.board().controls()?;
         match sprint_step(self.state(), &found) {

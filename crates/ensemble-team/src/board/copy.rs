@@ -22,10 +22,8 @@ use ensemble_core::document::{SharedFile, SharedFiles};
 use ensemble_core::durable::{Dir, Durability, FileLock, make_directory, write_document};
 
 const LOCK: &str = "copy.lock";
-/// Path of the board among the shared files.
 pub(super) const BOARD: &str = "board/state.yaml";
 
-/// A copy of shared files in a directory.
 #[derive(Clone, Debug)]
 pub struct SharedCopy<'a> {
     directory: PathBuf,
@@ -46,7 +44,6 @@ impl<'a> SharedCopy<'a> {
         }
     }
 
-    /// Makes the control files those of the servers.
     pub fn pull_controls(&self) -> Result<()> {
         let _lock = self.lock()?;
         let found = self.files.list_files(CONTROLS)?;
@@ -54,7 +51,6 @@ impl<'a> SharedCopy<'a> {
         replace(&self.directory, &found, |name| names.contains(&name))
     }
 
-    /// Makes the beats and signs those of the servers.
     pub fn pull_beats(&self) -> Result<()> {
         let _lock = self.lock()?;
         let found = self.files.list_files(BEATS)?;

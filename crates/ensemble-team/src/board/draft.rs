@@ -13,7 +13,6 @@ use super::{Board, State, load};
 use super::{BoardError, BoardObstacle, Violation};
 use ensemble_core::Result;
 
-/// An editable copy of the board.
 #[derive(Clone, Debug)]
 pub struct BoardDraft {
     before: String,

@@ -49,7 +49,6 @@ pub(super) fn disagreement<'a>(
     Some(duty.map_or((agent::State::Idle, None), |(due, task)| (due, Some(&task.id))))
 }
 
-/// Whether an agent's entry disagrees with its tasks.
 pub fn disagrees(state: &State, name: &Name) -> bool {
     disagreement(state, name).is_some()
 }

@@ -25,7 +25,6 @@ pub enum BoardError {
     Changed { path: PathBuf },
     #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
     Unknown {
-        /// Kind of the missing entry.
         what: &'static str,
         id: String,
         /// Similar names, best first.
@@ -34,7 +33,6 @@ pub enum BoardError {
 }
 
 impl BoardError {
-    /// [`BoardError::NotAllowed`] as an error of any area.
     pub(super) fn not_allowed(what: impl Into<String>, why: BoardObstacle) -> Error {
         Self::NotAllowed { what: what.into(), why }.into()
     }
@@ -46,12 +44,10 @@ impl AreaError for BoardError {
     }
 }
 
-/// Whether this error says that there is no blackboard.
 pub fn is_missing(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::Missing { .. }))
 }
 
-/// Whether this error says that the caller has lost its lease.
 pub fn is_fenced(error: &Error) -> bool {
     matches!(error.area(), Some(BoardError::Fenced { .. }))
 }

@@ -39,7 +39,6 @@ pub struct BoardFinding {
     pub problem: String,
     /// Whether the finding is harmless and for information only.
     pub is_note: bool,
-    /// Whether the problem can be repaired.
     pub is_repairable: bool,
     pub repaired: bool,
 }
@@ -97,7 +96,6 @@ impl Board {
         Ok(found)
     }
 
-    /// Writes that the log does not have.
     fn unlogged(&self, place: &str, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let source = self.read_text()?;
         match JournalEntry::unknown_to_log(&self.path, &source)? {
@@ -133,7 +131,6 @@ impl Board {
         }
     }
 
-    /// Beats of registrations that have ended.
     fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
         let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         let Some(dir) = allow_missing(parent.open_child(BEATS))? else { return Ok(()) };
@@ -183,7 +180,6 @@ fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
     Ok(dir.names()?.into_iter().filter(is_orphaned).collect())
 }
 
-/// Agents whose entry disagrees with their tasks.
 fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
     // Other programs leave their agents IDLE while they work.
     let is_busy = |agent: &BoardAgent| {

@@ -25,12 +25,9 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 
-/// Ending of the journal file's name, appended to the board's name.
 const ENDING: &str = ".last";
-/// Largest journal file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// Content of the journal file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalEntry {
     pub(super) revision: u64,
@@ -85,17 +82,14 @@ impl JournalEntry {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it is about the content with this digest.
     pub(super) fn is_of(&self, sha256: &str) -> bool {
         self.sha256 == sha256
     }
 
-    /// Records the write in the log.
     pub(super) fn record(&self, recorder: &dyn Recorder) {
         recorder.record(types::BOARD_WRITTEN, &self.actor, self.data.clone());
     }
 
-    /// Records the write in the log and marks it as logged.
     pub(super) fn log(&mut self, board: &Path, options: &BoardOptions) -> Result<()> {
         self.record(&*options.recorder);
         self.is_logged = true;

@@ -31,9 +31,7 @@ use ensemble_core::{Result, allow_missing};
 pub const BEATS: &str = "leases";
 /// Reason in a task's history when [`LockedBoard::expire`] released the task.
 pub const LEASE_RAN_OUT: &str = "the lease ran out";
-/// Ending of a beat file's name.
 const ENDING: &str = ".beat";
-/// Largest beat file, in bytes.
 const BYTES_MAX: usize = 4_096;
 
 /// A lease: its subject, holder and fencing epoch. A different epoch is a different lease.
@@ -139,7 +137,6 @@ pub(super) struct LastBeat {
 }
 
 impl LastBeat {
-    /// Reads both files; `None` without either.
     pub(super) fn read(dir: &Dir, agent: &TaskHolder) -> Option<Self> {
         let written = |name: &str| -> Option<Timestamp> {
             let stat = dir.stat(name).ok()??;

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Reads null as the default.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {

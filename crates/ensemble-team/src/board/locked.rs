@@ -102,12 +102,10 @@ impl<'a> LockedBoard<'a> {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
-    /// The current time, for timestamps that people read.
     pub(super) fn now(&self) -> Timestamp {
         self.board.options.clock.wall()
     }
 
-    /// Draws a new fencing epoch.
     pub(super) fn draw_epoch(&mut self) -> u64 {
         let epoch = self.state.epoch + 1;
         self.set("epoch", epoch);
@@ -123,12 +121,10 @@ impl<'a> LockedBoard<'a> {
         self.steps.push(told);
     }
 
-    /// The changed content, before it is decoded.
     pub(super) const fn value_mut(&mut self) -> &mut Value {
         &mut self.value
     }
 
-    /// Sets a top-level field.
     pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) {
         if let Value::Object(board) = &mut self.value {
             schema::set(board, BOARD, name, value);
@@ -148,14 +144,12 @@ impl<'a> LockedBoard<'a> {
         &mut self.value[name]
     }
 
-    /// Appends to a top-level list.
     pub(super) fn append(&mut self, name: &str, item: Value) {
         if let Value::Array(items) = self.section(name, json!([])) {
             items.push(item);
         }
     }
 
-    /// Decodes the changed value again.
     pub(super) fn refresh(&mut self) -> Result<()> {
         // Do not check the rules here: a change may take several steps. They are checked before
         // writing.
@@ -165,7 +159,6 @@ impl<'a> LockedBoard<'a> {
         Ok(())
     }
 
-    /// A task, or an error that suggests similar names.
     pub(super) fn task(&self, id: &Name) -> Result<&BoardTask> {
         self.state.require_task(id)
     }
@@ -197,7 +190,6 @@ pub(super) fn write(
     last.log(&board.path, &board.options)
 }
 
-/// The fields of a task or an agent.
 pub(super) struct EntryFields<'a> {
     pub(super) object: &'a mut Map<String, Value>,
     pub(super) fields: &'static [BoardField],
@@ -209,7 +201,6 @@ impl EntryFields<'_> {
         self
     }
 
-    /// Sets fields to null.
     pub(super) fn clear(&mut self, names: &[&str]) -> &mut Self {
         for name in names {
             self.set(name, Value::Null);
@@ -217,7 +208,6 @@ impl EntryFields<'_> {
         self
     }
 
-    /// Appends to a list field.
     pub(super) fn push(&mut self, name: &str, item: Value) -> &mut Self {
         if let Some(Value::Array(items)) = self.object.get_mut(name) {
             items.push(item);
@@ -227,7 +217,6 @@ impl EntryFields<'_> {
     }
 }
 
-/// An error that suggests tasks with similar names.
 pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
     let near = nearest(id.as_str(), state.tasks.iter().map(|task| task.id.as_str()));
     let nearest = near.into_iter().take(NEAREST_MAX).map(str::to_owned).collect();

@@ -110,9 +110,7 @@ use text::YamlText;
 
 /// The format version that is written. Older versions are read, newer ones rejected.
 pub const VERSION: u64 = 1;
-/// How long to wait for the board's lock.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// The board's file name, in one of [`PLACES`].
 pub const FILE_NAME: &str = "state.yaml";
 /// Directories below a project where a board is searched, in order.
 pub const PLACES: [&str; 2] = [".ensemble", ".liza"];
@@ -120,12 +118,9 @@ pub const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Clone)]
 pub struct BoardOptions {
-    /// The writer's name in the event log.
     pub actor: String,
-    /// How long to wait for the lock.
     pub patience: Duration,
     pub durability: Durability,
-    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
     /// Clock for timestamps that people read.
     pub clock: Arc<dyn Clock + Send + Sync>,
@@ -140,7 +135,6 @@ pub struct BoardOptions {
 }
 
 impl BoardOptions {
-    /// Default options without a recorder.
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
             actor: actor.into(),
@@ -227,7 +221,6 @@ impl Board {
         project_in(self.project(), worktree)
     }
 
-    /// Directory of tasks' worktrees, relative to the project.
     pub fn worktrees(&self) -> &str {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }

@@ -16,12 +16,9 @@ use ensemble_core::message::Name;
 
 #[derive(Clone, Debug)]
 pub struct NewAnomaly {
-    /// The anomaly's type, one of those that the siblings define.
     pub kind: String,
-    /// The task during which it was found.
     pub task: Option<Name>,
     pub reporter: String,
-    /// Details that the type requires.
     pub details: Map<String, Value>,
 }
 
@@ -29,20 +26,16 @@ pub struct NewAnomaly {
 pub struct NewDiscovery {
     pub id: Name,
     pub by: String,
-    /// The task during which it was found.
     pub during: Option<Name>,
     pub description: String,
-    /// Severity, in the finder's words.
     pub severity: Option<String>,
     /// Whether a planner must look at it at once.
     pub is_immediate: bool,
     pub recommendation: Option<String>,
 }
 
-/// Notes from one agent to the next agent at its task.
 #[derive(Clone, Debug)]
 pub struct NewHandoff {
-    /// Work done so far.
     pub summary: String,
     pub next_action: String,
     /// Further fields: `approach`, `blockers`, `files_modified`, `next_steps` …
@@ -99,7 +92,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Notes a discovery.
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
@@ -148,7 +140,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Applies a step to the goal.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = "change the goal";
         let Some(current) = self.state().goal.as_ref() else {
@@ -164,7 +155,6 @@ impl LockedBoard<'_> {
         Ok(state)
     }
 
-    /// Applies a step to the sprint.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = "change the sprint";
         let Some(current) = self.state().sprint.as_ref() else {

@@ -9,7 +9,6 @@ use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::{agent, task};
 use ensemble_core::message::{Name, Timestamp};
 
-/// Why the blackboard does not allow a change now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoardObstacle {
     #[error("{} exists", path.display())]
@@ -85,11 +84,7 @@ pub enum LostLease {
     #[error("`{agent}` is no longer registered")]
     Unregistered { agent: Name },
     #[error("`{agent}` (epoch {epoch}) no longer holds it")]
-    Task {
-        agent: Name,
-        /// Epoch of the caller's lease.
-        epoch: u64,
-    },
+    Task { agent: Name, epoch: u64 },
     #[error("epoch {epoch} is already over")]
     Over { epoch: u64 },
     #[error("{0}")]

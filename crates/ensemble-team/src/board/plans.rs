@@ -13,7 +13,6 @@ use ensemble_core::message::{Name, Timestamp};
 pub struct NewGoal {
     pub id: Name,
     pub description: String,
-    /// Reference to the goal's specification.
     pub spec_ref: Option<String>,
 }
 
@@ -82,7 +81,6 @@ impl LockedBoard<'_> {
         }
     }
 
-    /// Records the sprint's metrics and a retrospective.
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let why = BoardObstacle::NoSprint;
@@ -97,7 +95,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Turns a discovery into a task.
     pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
         self.task(task)?;
         let at = self.discovery(id)?;
@@ -111,7 +108,6 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Defers a discovery.
     pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
         let at = self.discovery(id)?;
         self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");

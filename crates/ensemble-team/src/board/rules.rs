@@ -251,7 +251,6 @@ fn agents(state: &State, found: &mut RuleFindings) {
     }
 }
 
-/// Details that each type of anomaly requires.
 const DETAILS: [(&str, &[&str]); 5] = [
     ("retry_loop", &["count", "error_pattern"]),
     ("trade_off", &["what", "why", "debt_created"]),

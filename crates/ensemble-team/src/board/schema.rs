@@ -26,9 +26,7 @@ pub(crate) enum FieldKind {
     Label(&'static [&'static str]),
     Names,
     Texts,
-    /// A mapping with these fields.
     Object(&'static [BoardField]),
-    /// A list of mappings with these fields.
     Objects(&'static [BoardField]),
     /// A mapping from names to mappings with these fields.
     Named(&'static [BoardField]),
@@ -74,7 +72,6 @@ pub(crate) const TASK_WORDS: &[&str] = &[
     "ABANDONED",
 ];
 
-/// Fields of the top level.
 pub(crate) const BOARD: &[BoardField] = &[
     required("version", FieldKind::Count),
     field("revision", FieldKind::Count),

@@ -10,7 +10,6 @@ use ensemble_core::message::period::read_seconds;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::printable;
 
-/// A violation of the board's format or rules.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Violation {
     /// Path of the field: `tasks[3].depends_on[0]`.
@@ -31,7 +30,6 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a check has found.
 #[derive(Debug, Default)]
 pub(super) struct ShapeFindings {
     /// Values without which the board cannot be used.

@@ -35,7 +35,6 @@ use ensemble_core::durable::{Dir, FileLock};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result, allow_missing};
 
-/// The lock among the hosts.
 const LOCK: &str = "board/lock";
 /// The lock of merges among the hosts, for a team whose worktrees go through a git remote.
 const MERGE_LOCK: &str = "merge/lock";
@@ -48,7 +47,6 @@ pub(super) enum HeldBoard<'a> {
     Shared(ServerBoard<'a>),
 }
 
-/// The locked board of a team on servers.
 #[derive(Debug)]
 pub(super) struct ServerBoard<'a> {
     lock: SharedLock<'a>,
@@ -68,7 +66,6 @@ impl Board {
         if is_there { Ok(board) } else { Err(board.missing().into()) }
     }
 
-    /// Creates an empty board for a team on servers.
     pub fn create_shared(project: &Path, options: BoardOptions) -> Result<Self> {
         let board = Self::kept_by_team(project, options)?;
         let Some(files) = board.files() else { return Err(board.without_connection()) };
@@ -91,7 +88,6 @@ impl Board {
         Ok(Self { path: copy.join(FILE_NAME), home, options, parsed: std::sync::Arc::default() })
     }
 
-    /// Whether the board is that of a team on servers.
     pub const fn is_shared(&self) -> bool {
         self.home.is_some()
     }

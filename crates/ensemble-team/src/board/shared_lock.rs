@@ -21,9 +21,7 @@ pub const TAKE_OVER: Duration = Duration::from_secs(5);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// How long a process waits in addition, so that it lives to take a lock over.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Interval of looks at a lock that another process holds.
 const LOOK_INTERVAL: Duration = Duration::from_millis(25);
-/// Most tries of a replacement that other writers were quicker at.
 const TRIES_MAX: usize = 8;
 
 pub(super) const fn is_missing(file: &SharedFile) -> bool {
@@ -45,7 +43,6 @@ pub fn put_shared(files: &dyn SharedFiles, path: &str, content: &[u8]) -> Result
     Err(Error::Locked { path: files.place_of(path).into(), holder, waited: Duration::ZERO })
 }
 
-/// Content of a lock's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct LockHolder {

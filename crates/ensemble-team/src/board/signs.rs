@@ -20,9 +20,7 @@ use ensemble_core::durable::{Dir, Durability, FileModes};
 use ensemble_core::message::yaml;
 
 pub(super) const ENDING: &str = ".sign";
-/// Largest sign file, in bytes.
 const BYTES_MAX: usize = 8_192;
-/// Longest text in a sign, in bytes.
 const WORDS_MAX: usize = 1_000;
 
 /// An announced exit, for programs that cannot choose their own exit status.
@@ -37,11 +35,9 @@ pub struct AnnouncedExit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentSign {
-    /// Sequence number; each sign increments it.
     pub sequence: u64,
     /// How long the sign counts, in seconds.
     pub lease_seconds: u64,
-    /// The long operation that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,14 +50,8 @@ pub struct AgentSign {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignContent<'a> {
     Alive,
-    /// The agent will be busy for long with this operation.
     Long(&'a str),
-    /// The agent is about to end.
-    Leaving {
-        /// The intended exit status.
-        code: i32,
-        reason: &'a str,
-    },
+    Leaving { code: i32, reason: &'a str },
 }
 
 impl AgentSign {
@@ -130,7 +120,6 @@ impl AgentSign {
         dir.replace_by(&name, text.as_bytes(), dir, &tmp, FileModes::default(), Durability::Process)
     }
 
-    /// How long the sign counts.
     pub fn lease(&self) -> Duration {
         match self.lease_seconds {
             0 => LEASE_DURATION,

@@ -34,7 +34,6 @@ use ensemble_core::Result;
 use ensemble_core::durable::Dir;
 use ensemble_core::message::{Digest, Name, Timestamp};
 
-/// Hexadecimal digits of the digest in `beat`.
 const DIGITS: usize = 8;
 /// An observer folds when this part of the usual lease is left, as a divisor.
 const FOLD_AT: u32 = 4;
@@ -84,7 +83,6 @@ struct StampUpdate {
     by: Name,
     /// The new stamps, unless the entry has later ones of the agent's own.
     stamps: Option<LastBeat>,
-    /// Until when the leases of the agent's tasks run.
     until: Timestamp,
 }
 

@@ -15,7 +15,6 @@ use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::task::TaskLimits;
 use ensemble_core::message::{Name, Timestamp};
 
-/// The board's content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
@@ -23,15 +22,12 @@ pub struct State {
     pub version: u64,
     /// Number of times that Ensemble has written the board.
     pub revision: u64,
-    /// The last fencing epoch that was drawn.
     pub epoch: u64,
     pub goal: Option<Goal>,
-    /// Tasks in the order of the file.
     #[serde(deserialize_with = "or_default")]
     pub tasks: Vec<BoardTask>,
     #[serde(deserialize_with = "or_default")]
     pub agents: BTreeMap<Name, BoardAgent>,
-    /// Discoveries made during tasks.
     #[serde(deserialize_with = "or_default")]
     pub discovered: Vec<Discovery>,
     /// Notes from one agent to its successor, by task.
@@ -42,9 +38,7 @@ pub struct State {
     #[serde(deserialize_with = "or_default")]
     pub anomalies: Vec<BoardAnomaly>,
     pub sprint: Option<BoardSprint>,
-    /// Result of the last `analyze`.
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// Settings that the seed defines.
     #[serde(deserialize_with = "or_default")]
     pub config: BoardConfig,
     /// Values that do not fit, and on which nothing depends.
@@ -57,14 +51,12 @@ pub struct Goal {
     pub id: Name,
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
-    /// Reference to the goal's specification.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
     #[serde(default)]
     pub status: Option<GoalState>,
 }
 
-/// Status of a task; see [`crate::proto::task`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskStatus {
@@ -84,7 +76,6 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
-    /// The seed's name for the status.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Draft => "DRAFT",
@@ -144,7 +135,6 @@ pub struct BoardTask {
     /// End of the claim's lease, for people; see [`ensemble_core::proto::lease`].
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
-    /// Fencing epoch of the claim.
     pub lease_epoch: Option<u64>,
     /// The coder's iteration, starting at 1.
     pub iteration: Option<u64>,
@@ -158,23 +148,18 @@ pub struct BoardTask {
     pub review_commit: Option<String>,
     #[serde(default)]
     pub reviewing_by: Option<Name>,
-    /// End of the review's lease, for people.
     pub review_lease_expires: Option<Timestamp>,
     pub review_epoch: Option<u64>,
     pub approved_by: Option<Name>,
-    /// Merge commit in the integration branch.
     #[serde(default, deserialize_with = "text")]
     pub merge_commit: Option<String>,
-    /// Why the approved task cannot be merged now.
     #[serde(default, deserialize_with = "text")]
     pub merge_error: Option<String>,
-    /// Why the free task could not be claimed.
     #[serde(default, deserialize_with = "text")]
     pub claim_error: Option<String>,
     /// Reference to the specification: a path, optionally with `#section`.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
-    /// Criterion by which any reader can see that the task is done.
     #[serde(default, deserialize_with = "text")]
     pub done_when: Option<String>,
     #[serde(default, deserialize_with = "text")]
@@ -184,12 +169,10 @@ pub struct BoardTask {
     pub depends_on: Vec<Name>,
     #[serde(default)]
     pub supersedes: Option<Name>,
-    /// Reason that the reviewer gave for the rejection.
     #[serde(default, deserialize_with = "text")]
     pub rejection_reason: Option<String>,
     #[serde(default, deserialize_with = "text")]
     pub blocked_reason: Option<String>,
-    /// Questions that the planner must answer.
     #[serde(default, deserialize_with = "texts")]
     pub blocked_questions: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
@@ -198,16 +181,13 @@ pub struct BoardTask {
     pub superseded_by: Option<Vec<Name>>,
     #[serde(default, deserialize_with = "text")]
     pub rescope_reason: Option<String>,
-    /// Whether the task repairs a failed merge.
     #[serde(default)]
     pub integration_fix: Option<bool>,
-    /// Whether hand-over notes wait for the next coder.
     pub handoff_pending: Option<bool>,
     #[serde(default, deserialize_with = "or_default")]
     pub history: Vec<HistoryEvent>,
 }
 
-/// An entry of a task's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistoryEvent {
     pub time: Timestamp,
@@ -219,13 +199,11 @@ pub struct HistoryEvent {
     pub more: Map<String, Value>,
 }
 
-/// An agent's entry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BoardAgent {
     /// Role: `planner`, `coder` or `code-reviewer`.
     pub role: Option<String>,
     pub status: agent::State,
-    /// Fencing epoch of the registration.
     pub epoch: Option<u64>,
     pub current_task: Option<Name>,
     /// End of the lease. A change by the agent itself is a beat; see [`super::stamps`].
@@ -245,7 +223,6 @@ pub struct BoardAgent {
     pub context_percent: Option<u64>,
 }
 
-/// A discovery made during a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Discovery {
     pub id: Name,
@@ -257,7 +234,6 @@ pub struct Discovery {
     pub more: Map<String, Value>,
 }
 
-/// A note from a person to the team.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HumanNote {
     pub timestamp: Option<Timestamp>,
@@ -268,18 +244,14 @@ pub struct HumanNote {
     pub to: Value,
 }
 
-/// An anomaly that an agent noted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BoardAnomaly {
     pub timestamp: Option<Timestamp>,
-    /// The task during which it was found.
     pub task: Option<Name>,
     #[serde(default, deserialize_with = "text")]
     pub reporter: Option<String>,
-    /// The type, one of those that the siblings define.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Details that the type requires.
     #[serde(default)]
     pub details: Value,
 }
@@ -305,7 +277,6 @@ pub struct SprintScope {
     pub stretch: Vec<Name>,
 }
 
-/// The times of a sprint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Timeline {
@@ -318,7 +289,6 @@ pub struct Timeline {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CircuitBreaker {
-    /// Time of the last `analyze`.
     pub last_check: Option<Timestamp>,
     /// Verdict: `OK` or `TRIGGERED`.
     pub status: Option<String>,
@@ -338,7 +308,6 @@ pub struct BoardConfig {
     pub max_review_cycles: Option<u64>,
     /// Duration of a lease, in seconds (300).
     pub lease_duration: Option<u64>,
-    /// Branch into which approved work is merged.
     #[serde(deserialize_with = "text")]
     pub integration_branch: Option<String>,
     /// Poll interval of coders' supervisors without events, in seconds (30).
@@ -376,12 +345,10 @@ impl State {
         self.tasks.iter().find(|task| task.id == *id)
     }
 
-    /// A task, or an error that suggests similar names.
     pub fn require_task(&self, id: &Name) -> ensemble_core::Result<&BoardTask> {
         self.task(id).ok_or_else(|| not_on_board(self, id))
     }
 
-    /// Index of a task in the list.
     pub(crate) fn position(&self, id: &Name) -> Option<usize> {
         self.tasks.iter().position(|task| task.id == *id)
     }

@@ -15,7 +15,6 @@ use ensemble_core::{Error, Result};
 /// Author of work whose coder the board does not name.
 const UNKNOWN: &str = "unknown";
 
-/// Further facts for the history entry.
 pub(super) struct HistoryEntry {
     pub(super) event: &'static str,
     pub(super) agent: Option<Name>,
@@ -67,7 +66,6 @@ impl LockedBoard<'_> {
         Ok(effects)
     }
 
-    /// Records coders that failed, and limits that are near.
     fn give_up(&mut self, id: &Name, effects: &[Effect]) -> Result<()> {
         for effect in effects {
             let (kind, details) = match effect {
@@ -171,7 +169,6 @@ fn refused(what: String, refusal: TaskRefusal) -> Error {
     }
 }
 
-/// Builds the task's machine from its fields.
 fn machine(task: &BoardTask, limits: task::TaskLimits) -> task::TaskMachine {
     let unknown = || Name::new(UNKNOWN).ok();
     let author = || task.assigned_to.clone().or_else(unknown);
@@ -216,7 +213,6 @@ pub fn last_coder(task: &BoardTask) -> Option<Name> {
     last_claim(task).and_then(|(_, coder)| coder)
 }
 
-/// Origin and coder of the last claim, from the history.
 fn last_claim(task: &BoardTask) -> Option<(TaskOrigin, Option<Name>)> {
     task.history.iter().rev().find_map(|happened| {
         let from = match happened.event.as_str() {
@@ -230,7 +226,6 @@ fn last_claim(task: &BoardTask) -> Option<(TaskOrigin, Option<Name>)> {
     })
 }
 
-/// The status to which a claimed task returns.
 fn origin(task: &BoardTask) -> TaskOrigin {
     match last_claim(task).map(|(from, _)| from) {
         Some(TaskOrigin::Rejected) if task.rejection_reason.is_none() => TaskOrigin::Unclaimed,

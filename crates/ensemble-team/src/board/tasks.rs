@@ -19,7 +19,6 @@ pub struct NewTask {
     pub id: Name,
     pub description: String,
     pub spec_ref: Option<String>,
-    /// Criterion by which any reader can see that the task is done.
     pub done_when: Option<String>,
     pub scope: Option<String>,
     /// Priority; 1 is the most urgent.
@@ -58,7 +57,6 @@ impl NewTask {
         }
     }
 
-    /// Adds dependencies that must be merged first.
     pub fn after(mut self, depends_on: impl IntoIterator<Item = Name>) -> Self {
         self.depends_on.extend(depends_on);
         self
@@ -114,7 +112,6 @@ impl LockedBoard<'_> {
         self.step(id, Event::Finalize, "finalize", entry).map(drop)
     }
 
-    /// The holder begins another iteration.
     pub fn iterate(&mut self, id: &Name, holder: &TaskHolder) -> Result<()> {
         let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
@@ -215,7 +212,6 @@ impl LockedBoard<'_> {
         self.step(id, Event::Abandon, "abandon", entry).map(drop)
     }
 
-    /// The reviewer approves this commit.
     pub fn approve(&mut self, id: &Name, reviewer: &TaskHolder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);

@@ -27,26 +27,17 @@ use ensemble_core::message::Name;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PlannerWake {
-    /// The goal must be divided into tasks.
     InitialPlanning,
-    /// Blockers must be analyzed and resolved.
     BlockedTasks,
-    /// A merge or its tests failed: a repair must be planned.
     IntegrationFailed,
-    /// Several coders failed at the same task: a planner must reconsider it.
     HypothesisExhausted,
-    /// Urgent discoveries need triage.
     ImmediateDiscovery,
-    /// Agents are gone, and what they held waits.
     AgentGone,
-    /// The work is done: has it reached the goal?
     GoalAssessment,
-    /// Plans wait for this planner's review.
     PlanSubmitted,
 }
 
 impl PlannerWake {
-    /// The seed's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InitialPlanning => "INITIAL_PLANNING",
@@ -61,7 +52,6 @@ impl PlannerWake {
     }
 }
 
-/// A reason and its subjects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct PlannerCall {
     pub wake: PlannerWake,

@@ -11,15 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{BudgetLimit, BudgetOverrun, BudgetScope};
 
-/// Name of the file below the state directory.
 const FILE: &str = "budget.json";
 /// The newest format that this reads, and the one that it writes.
 const VERSION: u32 = 1;
 const BYTES_MAX: usize = 1024 * 1024;
-/// How long a process waits for another one that changes the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A scope whose limit is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParkedScope {
     #[serde(flatten)]
@@ -62,7 +59,6 @@ impl BudgetFile {
         Self { dir: state_dir.to_owned() }
     }
 
-    /// The parked budgets.
     pub fn parked(&self) -> Result<Vec<ParkedScope>> {
         Ok(self.read()?.parked)
     }
@@ -93,7 +89,6 @@ impl BudgetFile {
         }
     }
 
-    /// Locks the file.
     pub fn lock(&self) -> Result<LockedBudget> {
         let path = self.dir.join(FILE);
         let (bytes_max, durability) = (BYTES_MAX, Durability::Process);
@@ -108,7 +103,6 @@ impl BudgetFile {
 }
 
 impl LockedBudget {
-    /// The additional limits, by owner.
     pub fn allowed(&self) -> impl Iterator<Item = (BudgetScope, BudgetLimit)> {
         self.content.allowed.iter().map(|allowed| (allowed.scope.clone(), allowed.more))
     }

@@ -47,7 +47,6 @@ pub struct BatchLimits {
     pub deadline: Duration,
     /// The rule that the reviews of a task must satisfy before it counts as done; `None` for no reviews.
     pub accept: Option<VerdictRule>,
-    /// How many reviewers each task has.
     pub reviewers: usize,
 }
 
@@ -71,7 +70,6 @@ pub enum Event {
     },
     Reviewed {
         task: String,
-        /// By whom.
         reviewer: String,
         verdict: Verdict,
     },
@@ -84,7 +82,6 @@ pub enum Event {
     WriteFailed,
 }
 
-/// The actions that the driver must perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Record that no report came in time.
@@ -98,7 +95,6 @@ pub enum Effect {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskProgress {
-    /// There is no report.
     Awaited,
     /// It is reported as done, and not every reviewer has said something.
     UnderReview {
@@ -126,7 +122,6 @@ enum State {
     Done,
 }
 
-/// The machine; see the table at the top of this page.
 #[derive(Clone, Debug)]
 pub struct Collect {
     limits: BatchLimits,

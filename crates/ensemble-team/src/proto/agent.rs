@@ -27,10 +27,8 @@
 pub enum State {
     /// Its supervisor has registered it.
     Starting,
-    /// The agent has no work.
     Idle,
     Working,
-    /// The agent reviews a task.
     Reviewing,
     /// Its task is under review.
     Waiting,
@@ -46,7 +44,6 @@ pub enum Event {
     Ready,
     /// It got a task, or its rejected task back.
     Work,
-    /// The agent got a review.
     Review,
     /// It has submitted its task.
     Wait,
@@ -54,7 +51,6 @@ pub enum Event {
     Finish,
     /// The agent's context is full.
     HandOff,
-    /// The agent has ended.
     Exit,
 }
 

@@ -51,10 +51,7 @@ pub enum Event {
     /// The holder got a lease, or a further one.
     Granted,
     /// A beat was written to disk.
-    Beaten {
-        /// Sequence number of the beat.
-        sequence: u64,
-    },
+    Beaten { sequence: u64 },
     /// The holder will not be able to beat for a while.
     LongOperation { description: String },
     /// The holder can beat again.
@@ -69,7 +66,6 @@ pub enum Event {
 pub enum Effect {
     /// Write this beat to the beat file.
     Beat {
-        /// The next sequence number.
         sequence: u64,
         /// How long the beat counts.
         duration: Duration,
@@ -91,7 +87,6 @@ enum State {
     Lost,
 }
 
-/// The machine of one holder; see the module's table.
 #[derive(Clone, Debug)]
 pub struct LeaseRenewal {
     usual: Duration,

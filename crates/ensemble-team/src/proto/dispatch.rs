@@ -75,7 +75,6 @@ impl TaskPlan {
 pub struct Plan {
     /// How many tasks are in the hands of workers at a time, at most.
     pub worker_count: usize,
-    /// The tasks, in the order of the instruction.
     pub tasks: Vec<TaskPlan>,
 }
 
@@ -121,18 +120,15 @@ pub enum TaskState {
     Failed {
         worker: Name,
         attempts: u32,
-        /// Reason of the last failure.
         reason: String,
     },
     /// A task that it waits for was not done.
     Blocked {
-        /// The task that was not done.
         by: String,
     },
 }
 
 impl TaskState {
-    /// The hand-out that is under way.
     pub const fn hand(&self) -> Option<&TaskHandout> {
         match self {
             Self::Chosen(hand) | Self::Given(hand) => Some(hand),
@@ -140,13 +136,11 @@ impl TaskState {
         }
     }
 
-    /// Whether nothing happens to it any more.
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Failed { .. } | Self::Blocked { .. })
     }
 }
 
-/// State of a batch, by task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub tasks: BTreeMap<String, TaskState>,
@@ -160,12 +154,10 @@ impl State {
         Self { tasks }
     }
 
-    /// Whether nothing happens to any task any more.
     pub fn is_over(&self) -> bool {
         self.tasks.values().all(TaskState::is_over)
     }
 
-    /// The hand-outs that are under way.
     pub fn hands(&self) -> impl Iterator<Item = (&String, &TaskHandout)> {
         self.tasks.iter().filter_map(|(task, state)| Some((task, state.hand()?)))
     }
@@ -179,17 +171,16 @@ pub enum Event {
         /// The version of the task's report that already exists.
         report_before: Option<String>,
     },
-    /// The message of the task is stored.
     Stored,
-    /// The worker has reported on the task.
     Reported {
-        /// Whether it was done.
         is_success: bool,
         /// Summary, or the reason of the failure.
         summary: Option<String>,
     },
     /// The hand-out came to nothing.
-    Lost { reason: String },
+    Lost {
+        reason: String,
+    },
 }
 
 /// An event that does not fit the state of its task.

@@ -23,7 +23,6 @@ use ensemble_core::message::Name;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Start the drain.
     Begin,
     Gone(Name),
     /// This agent stays: it rejected the request, or could not be asked.
@@ -32,7 +31,6 @@ pub enum Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Request the agent's shutdown.
     Ask(Name),
     /// No further agent is asked. Exactly once.
     Over {
@@ -59,7 +57,6 @@ enum State {
     Over,
 }
 
-/// The machine of a drain; see the module's table.
 #[derive(Clone, Debug)]
 pub struct TeamDrain {
     state: State,
@@ -78,7 +75,6 @@ impl TeamDrain {
         Self { state: State::New, later, gone: BTreeSet::new(), stayed: BTreeSet::new() }
     }
 
-    /// The drain after an event, and the effects of the event in their order.
     pub fn next(mut self, event: Event) -> (Self, Vec<Effect>) {
         let state = std::mem::replace(&mut self.state, State::Over);
         let (state, effects) = match (state, event) {

@@ -25,9 +25,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum GoalState {
-    /// Its planner divides it into tasks.
     Planning,
-    /// Agents work on it.
     InProgress,
     Completed,
     Aborted,

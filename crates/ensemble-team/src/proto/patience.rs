@@ -31,10 +31,8 @@ pub const CONDUCTOR_PATIENCE: Duration = Duration::from_secs(30 * 60);
 const _: () = assert!(DISPATCH_POLL_INTERVAL.as_secs() < DISPATCH_PATIENCE.as_secs());
 const _: () = assert!(DISPATCH_PATIENCE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
 
-/// Time-outs of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitLimits {
-    /// How long to wait for a notification.
     pub patience: Duration,
     /// Interval of polling after that; `None` to give up.
     pub poll_interval: Option<Duration>,
@@ -52,7 +50,6 @@ impl WaitLimits {
     }
 }
 
-/// An event of the waiting role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The role has handed out work and begins to wait.
@@ -63,7 +60,6 @@ pub enum Event {
     Finished,
 }
 
-/// An action for the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Record that no notification came in time.
@@ -79,7 +75,6 @@ enum State {
     Over,
 }
 
-/// The machine of a waiting role; see the module's table.
 #[derive(Clone, Debug)]
 pub struct RolePatience {
     limits: WaitLimits,

@@ -15,7 +15,6 @@ use super::{
 };
 use ensemble_core::event_log::{Record, types};
 
-/// State of the board according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BoardTrail {
     revision: u64,

@@ -26,12 +26,10 @@ pub struct DiskState {
 pub struct UnreadPlace {
     /// Its path, relative to the project, as differences in it or below it name it.
     pub unread: String,
-    /// Why.
     pub text: String,
 }
 
 impl DiskState {
-    /// Adds a part that could not be read.
     pub fn add_unread(&mut self, path: impl Into<String>, why: &impl ToString) {
         self.unread.push(UnreadPlace { unread: path.into(), text: why.to_string() });
     }
@@ -51,7 +49,6 @@ pub struct DiskMailbox {
     pub messages: BTreeMap<String, Vec<DiskMessage>>,
 }
 
-/// A message's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskMessage {
     pub place: MessagePlace,
@@ -64,10 +61,8 @@ pub struct DiskMessage {
 pub enum MessagePlace {
     /// Waiting, after this many deliveries.
     Queued {
-        /// Number of deliveries.
         epoch: u64,
     },
-    /// A consumer holds it.
     Held {
         holder: String,
         epoch: u64,

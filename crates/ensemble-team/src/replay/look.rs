@@ -30,7 +30,6 @@ impl DiskState {
         Ok(())
     }
 
-    /// Adds all requests.
     pub fn add_requests(&mut self, requests: &Requests<'_>) -> Result<()> {
         for id in requests.ids()? {
             match requests.find(id.as_str()) {

@@ -15,7 +15,6 @@ use ensemble_core::message::Timestamp;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// State of one message according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MessageTrail {
     is_stored: bool,
@@ -38,7 +37,6 @@ struct LoggedDelivery {
     extended: Option<(u64, u64)>,
 }
 
-/// The expected state on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ExpectedPlace {
     Nothing,

@@ -7,7 +7,6 @@ use serde_json::Value;
 use super::{DifferenceKind, DiskState, RecordPlace, ReplayDifference, difference, number};
 use ensemble_core::event_log::{Record, types};
 
-/// State of one step according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StepTrail {
     epoch: u64,

@@ -10,7 +10,6 @@ use ensemble_core::event_log::{Record, RecordType, Segment, types};
 /// Maximum number of reported gaps; the first ones are sufficient.
 const GAPS_MAX: usize = 20;
 
-/// A missing part of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "gap", rename_all = "lowercase")]
 pub enum LogGap {
@@ -25,7 +24,6 @@ pub enum LogGap {
     Again { session: String, seq: u64 },
     /// The log begins with a session that continues a missing one.
     Begin {
-        /// The first existing segment.
         session: String,
         /// The session that it continues.
         after: String,
@@ -33,10 +31,7 @@ pub enum LogGap {
     /// A segment vanished while it was written.
     Recreated { session: String },
     /// The log continues in a missing file.
-    End {
-        /// The log file to read next.
-        next: Segment,
-    },
+    End { next: Segment },
 }
 
 impl std::fmt::Display for LogGap {
@@ -60,7 +55,6 @@ impl std::fmt::Display for LogGap {
     }
 }
 
-/// Tracks the numbers of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct RecordNumbers {
     last: BTreeMap<String, u64>,

@@ -78,13 +78,10 @@ impl CallerEvidence {
     }
 }
 
-/// How a member was recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdentityProof {
-    /// By the pass it was given.
     Pass,
-    /// By the pane it runs in.
     ProcessTree,
     /// By the pane named in its environment, from a sandbox that hides the process tree.
     HiddenPane,
@@ -131,16 +128,10 @@ pub enum OutsiderPolicy {
     Allow,
 }
 
-/// Why a name is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameRefusal {
     #[error("this is {actual}, known by {}, and not `{claimed}`: leave out `--as`", proof.words())]
-    Mismatch {
-        claimed: Name,
-        actual: Name,
-        /// The evidence for the actual name.
-        proof: IdentityProof,
-    },
+    Mismatch { claimed: Name, actual: Name, proof: IdentityProof },
     #[error("`{claimed}` is an agent of the team, and only its own pane may use that name")]
     Outsider { claimed: Name },
     #[error("this runs in the pane of {tree} with the pass of {pass}: one of them is not its own")]

@@ -94,7 +94,6 @@ pub struct MemberEnd {
     pub returns: bool,
 }
 
-/// In which way an agent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {

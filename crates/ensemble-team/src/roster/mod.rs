@@ -44,11 +44,8 @@ pub use reported::ReportedActivity;
 pub use supervised::{Enrolment, SupervisorFarewell};
 
 pub const ROSTER_DIRECTORY: &str = "roster";
-/// The largest roster file, in bytes.
 pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
-/// How long a change waits for a file that another process is changing.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How a roster file's name ends.
 const FILE_END: &str = ".yaml";
 
 #[derive(Clone, Debug)]

@@ -58,7 +58,6 @@ pub enum State {
     Gone,
 }
 
-/// The observation of the place where an agent should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PaneObservation {
     /// It has no pane and needs none.
@@ -84,12 +83,10 @@ pub enum PaneObservation {
     Seen(Judgement),
 }
 
-/// All that is known of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceEvidence {
     pub recorded: MemberState,
     pub ended: Option<EndCause>,
-    /// Observation of the agent's pane.
     pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
@@ -101,7 +98,6 @@ pub struct PresenceEvidence {
     pub holds: Vec<String>,
 }
 
-/// What an agent is doing, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Presence {
     pub state: State,
@@ -131,7 +127,6 @@ impl PresenceEvidence {
 }
 
 impl PaneObservation {
-    /// What the pane showed, if it was inspected.
     pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
@@ -249,7 +244,6 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
     }
 }
 
-/// What an agent does whose supervisor runs, and has started the agent with this pid.
 fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) -> Presence {
     let held = match holds.is_empty() {
         true => "holds nothing".to_owned(),

@@ -23,7 +23,6 @@ use ensemble_tmux::session::Activity;
 /// The word of an agent's hooks, while the agent's process lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedActivity {
-    /// State of the agent's turn.
     pub activity: Activity,
     /// What it is blocked by, or why its turn has failed.
     pub detail: Option<String>,

@@ -37,7 +37,6 @@ pub enum SupervisorFarewell {
 }
 
 impl Enrolment {
-    /// A row for this process as the supervisor of `name`.
     pub fn new(name: Name, role: Name, provider: impl Into<String>, at: Timestamp) -> Self {
         let supervisor = SupervisorProcess::current();
         Self { name, role, provider: provider.into(), pass_sha256: None, supervisor, at }

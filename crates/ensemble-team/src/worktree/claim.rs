@@ -40,14 +40,11 @@ pub(super) const BACKOFF: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedTask {
-    /// Holder, epoch and duration of the lease.
     pub granted: GrantedClaim,
-    /// Absolute path of the worktree.
     pub path: PathBuf,
     pub branch: String,
     /// Commit at which a fresh worktree began.
     pub base_commit: Option<String>,
-    /// Whether the claim repairs a failed merge.
     pub is_integration_fix: bool,
     /// Work that an earlier holder left, and where it was saved.
     pub salvage: Option<Salvage>,
@@ -57,9 +54,7 @@ pub struct ClaimedTask {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewClaimed {
-    /// Reviewer, epoch and duration of the lease.
     pub granted: GrantedClaim,
-    /// Absolute path of the worktree.
     pub path: PathBuf,
     /// The commit to review, which is the worktree's HEAD.
     pub commit: String,

@@ -8,32 +8,19 @@ use ensemble_core::{AreaError, Error};
 
 use crate::board::{BoardError, TaskStatus};
 
-/// Most characters of a reason that is shown on the board.
 const REASON_CHARS_MAX: usize = 500;
-/// How many changed files an error names.
 const NAMED_MAX: usize = 5;
 
-/// git did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {
     #[error("`git {command}` failed in {}: {detail}", path.display())]
-    Failed {
-        command: String,
-        path: PathBuf,
-        /// The message that git printed.
-        detail: String,
-    },
+    Failed { command: String, path: PathBuf, detail: String },
     #[error(
         "`git {command}` failed in {}: it did not end within {} s and was stopped",
         path.display(),
         limit.as_secs()
     )]
-    Overdue {
-        command: String,
-        path: PathBuf,
-        /// The time limit of a git command.
-        limit: Duration,
-    },
+    Overdue { command: String, path: PathBuf, limit: Duration },
     #[error("the HEAD of {} names no commit", path.display())]
     NoCommit { path: PathBuf },
     #[error("`{inner}` in {} is a separate repository", path.display())]
@@ -116,7 +103,6 @@ impl WorktreeError {
     }
 }
 
-/// An operation that [`WorktreeError`] refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Operation {
     #[error("submit task `{0}`")]
@@ -139,7 +125,6 @@ pub enum Operation {
     Share,
 }
 
-/// The condition that an operation needs and that is not met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorktreeFault {
     #[error(

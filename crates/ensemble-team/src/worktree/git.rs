@@ -17,7 +17,6 @@ use ensemble_core::{Error, Result};
 /// Poll interval for the end of a program whose output another process still holds open.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most of git's error text that is reported, in bytes.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// Variables that would make git work on another repository or in another way (`git rev-parse
@@ -57,7 +56,6 @@ pub(super) struct GitCall<'a> {
     variables: Vec<(&'static str, OsString)>,
 }
 
-/// A program's output and exit status.
 struct GitAnswer {
     status: ExitStatus,
     output: Vec<u8>,
@@ -86,7 +84,6 @@ impl<'a> GitCall<'a> {
         self
     }
 
-    /// Sets another time limit.
     pub(super) const fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -98,7 +95,6 @@ impl<'a> GitCall<'a> {
         self
     }
 
-    /// Adds an environment variable.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.variables.push((name, value.into()));
         self
@@ -109,7 +105,6 @@ impl<'a> GitCall<'a> {
         self.bytes(arguments).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// Runs the command and returns its output.
     pub(super) fn bytes<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Vec<u8>> {
         let answer = self.answer(arguments)?;
         if answer.status.success() {
@@ -229,7 +224,6 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
 /// Why a program gave no answer.
 #[derive(Debug)]
 pub(super) enum GitInterruption {
-    /// It ran too long and is stopped.
     Overdue,
     /// Its output or exit status could not be read.
     Failed(String),
@@ -273,7 +267,6 @@ impl GitProcess {
         }
     }
 
-    /// Waits for the program's end.
     pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, GitInterruption> {
         let mut pause = Duration::from_micros(200);
         loop {

@@ -34,7 +34,6 @@ impl Worktrees {
         }
     }
 
-    /// Makes the integration branch at the commit of the user's checkout.
     fn begin_integration(&self, lock: &FileLock, branch: &str) -> Result<String> {
         let head = self.checked_out_commit(branch)?;
         let reference = format!("refs/heads/{branch}");
@@ -112,7 +111,6 @@ impl Worktrees {
     }
 }
 
-/// Whether a text is the full name of a commit.
 fn is_commit(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

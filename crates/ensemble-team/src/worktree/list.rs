@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::Worktrees;
 use ensemble_core::Result;
 
-/// Git's description of a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WorktreeEntry {
     pub(super) path: PathBuf,

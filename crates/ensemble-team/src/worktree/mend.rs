@@ -23,7 +23,6 @@ use ensemble_core::durable::{FileLock, read_file};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 
-/// Largest `.git` file of a worktree, in bytes.
 const LINK_BYTES_MAX: usize = 8 * 1024;
 /// In git's record of a worktree: the files that name the branches to which a rebase or a bisection returns.
 const RETURNING: &str =
@@ -32,7 +31,6 @@ const RETURNING: &str =
 const HOOK_LIMIT: Duration = Duration::from_secs(60);
 
 impl Worktrees {
-    /// The worktree at a path, if git works in it.
     pub(super) fn sound_entry(&self, path: &Path) -> Result<Option<WorktreeEntry>> {
         match self.entry_at(path)? {
             Some(entry) if !entry.is_half_made && self.is_sound(path)? => Ok(Some(entry)),

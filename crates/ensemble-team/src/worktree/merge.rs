@@ -36,17 +36,13 @@ use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::PASS_VARIABLE;
 
-/// The lock for merges, in the repository's own directory.
 pub(super) const MERGE_LOCK: &str = "ensemble-merge.lock";
-/// Prefix of the worktrees of merges.
 pub(super) const SCRATCH: &str = ".merge-";
 /// Most tries of a merge when the integration branch moves in the meantime.
 const MERGE_TRIES_MAX: u32 = 5;
-/// Most of the tests' output that is reported, in bytes.
 const TESTS_TOLD_BYTES: usize = 1_500;
 /// Directory of the tests' output, beside the board.
 const OUTPUTS: &str = "merges";
-/// Most characters of a reason that is shown on the board.
 const REASON_CHARS_MAX: usize = 1_000;
 /// Trailer that names the merged commit.
 const TRAILER: &str = "Ensemble-Commit";
@@ -71,14 +67,12 @@ pub enum MergeOutcome {
     Failed { reason: String },
 }
 
-/// An integration branch that is checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedOut {
     pub branch: String,
     pub path: PathBuf,
 }
 
-/// Result of a merge in its own worktree.
 enum MergeAttempt {
     Conflict(String),
     Merged(String),

@@ -14,9 +14,7 @@ use ensemble_core::message::Name;
 
 #[derive(Debug)]
 pub(super) struct PreparedWorktree {
-    /// Commit at which a fresh worktree began.
     pub(super) base: Option<String>,
-    /// Work that was saved from an earlier worktree.
     pub(super) salvage: Option<Salvage>,
 }
 
@@ -171,7 +169,6 @@ impl Worktrees {
     }
 }
 
-/// Epoch of the task's last claim.
 pub(super) fn epoch(task: &BoardTask) -> u64 {
     task.lease_epoch.unwrap_or_default()
 }

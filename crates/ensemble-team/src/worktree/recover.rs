@@ -223,7 +223,6 @@ impl Worktrees {
         Ok(all.lines().map(str::to_owned).collect())
     }
 
-    /// Makes a missing or damaged worktree again.
     fn put_back(&self, lock: &FileLock, task: &BoardTask, path: &Path) -> Result<bool> {
         if self.make_again(lock, task, path, None)? {
             return Ok(true);

@@ -34,7 +34,6 @@ use ensemble_core::{Error, Result};
 
 /// Time limit of a git command that asks the remote.
 pub const REMOTE_LIMIT: Duration = Duration::from_secs(60);
-/// The lock for fetching, in the repository's own directory.
 const FETCH_LOCK: &str = "ensemble-fetch.lock";
 /// Length of the commit in the name of saved work, in digits.
 const DIGITS: usize = 12;
@@ -49,12 +48,10 @@ pub(super) struct RemoteBranches {
     saved: BTreeMap<String, String>,
 }
 
-/// The change of a task's branch on the remote.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BranchMove<'c> {
     Stay,
     To(&'c str),
-    /// There is no branch any more.
     Away,
 }
 
@@ -312,7 +309,6 @@ impl Worktrees {
         }
     }
 
-    /// Asks the remote, and returns what it says.
     fn ask_remote(&self, what: &'static str, lock: &FileLock, words: &[&str]) -> Result<String> {
         let operation = if what == "look" { "read branches" } else { "fetch branches" };
         let answer = self.call_remote(lock)?.run(words);
@@ -322,7 +318,6 @@ impl Worktrees {
         Ok(answer)
     }
 
-    /// The remote has answered.
     fn heard(&self) {
         if let Some(state_dir) = &self.options.state_dir {
             SilentPeer::Remote.end_silence(state_dir);

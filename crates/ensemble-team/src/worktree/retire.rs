@@ -30,7 +30,6 @@ const UNSAVED: &str = "test -z \"$(git status --porcelain --untracked-files=all;
      git rev-list --max-count=1 HEAD --branches --glob=refs/stash --not --remotes)\" || \
      echo \"$displaypath\"";
 
-/// Result of removing a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetiredWorktree {
     /// Saved work, if the integration branch lacks some of it.
@@ -44,7 +43,6 @@ pub struct RetiredWorktree {
 }
 
 impl Worktrees {
-    /// Removes the worktree and the branch of a task.
     pub(super) fn retire(
         &self,
         lock: &FileLock,

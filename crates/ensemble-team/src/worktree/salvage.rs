@@ -13,7 +13,6 @@ use ensemble_core::{Error, Result};
 /// Prefix of the refs of saved work: `refs/ensemble/salvage/<task>/<epoch>`.
 pub const SALVAGE: &str = "refs/ensemble/salvage";
 const IGNORED_TOLD_MAX: usize = 20;
-/// File name of the index for saving work, in the repository's own directory.
 const INDEX: &str = "ensemble-salvage.index";
 /// Identity under which saved work is committed.
 pub(super) const IDENTITY: [(&str, &str); 4] = [
@@ -23,7 +22,6 @@ pub(super) const IDENTITY: [(&str, &str); 4] = [
     ("GIT_COMMITTER_EMAIL", "ensemble@localhost"),
 ];
 
-/// Work that was saved under a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Salvage {
     pub reference: String,
@@ -43,7 +41,6 @@ pub(super) struct WorktreeSnapshot {
 }
 
 pub(super) struct GitStatus {
-    /// Changed and untracked paths.
     pub(super) changed: Vec<String>,
     ignored: Vec<String>,
 }

@@ -15,7 +15,6 @@ use ensemble_core::message::Name;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReviewDecision {
     Approve,
-    /// The commit is rejected for this reason.
     Reject(String),
 }
 

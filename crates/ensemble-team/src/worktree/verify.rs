@@ -9,7 +9,6 @@ use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
 
-/// An agent's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentDuty {
     Work {
@@ -40,7 +39,6 @@ pub struct VerifiedAgent {
     pub duty: AgentDuty,
 }
 
-/// Why an agent must not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnfitReason {
     /// The agent has no entry, or no task.

@@ -9,19 +9,16 @@ use serde::Serialize;
 
 use ensemble_core::durable::{Dir, read_whole};
 
-/// Largest file that is searched for sections, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequiredDocument {
     /// Path of the document below the project, optionally with `#section`.
     pub place: String,
-    /// Reason why the agent must read it.
     pub why: &'static str,
     pub found: DocumentMatch,
 }
 
-/// Result of looking up a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentMatch {
@@ -38,7 +35,6 @@ pub enum DocumentMatch {
 }
 
 impl RequiredDocument {
-    /// Looks a document up below `root`.
     pub(super) fn find_document(root: &Path, place: &str, why: &'static str) -> Self {
         Self { place: place.to_owned(), why, found: find(root, place) }
     }

@@ -7,7 +7,6 @@ use crate::board::state::{BoardAnomaly, BoardTask, State};
 
 const FILES_MAX: usize = 20;
 
-/// How the last agent ended, and what it left.
 pub(super) fn of_former_agents(
     state: &State,
     task: &BoardTask,

@@ -5,7 +5,6 @@ use crate::board::state::{BoardTask, State, TaskStatus};
 use crate::board::wake::{PlannerCall, PlannerWake};
 use ensemble_core::message::Name;
 
-/// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
      handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent continues from \
      there.";
@@ -61,7 +60,6 @@ pub(super) fn coder(
     all
 }
 
-/// The work itself, and how it is handed in.
 fn coder_at_work(id: &Name) -> Vec<String> {
     let mut all = vec![
         "Work in the worktree only, on its branch, within the scope, until DONE WHEN is true."

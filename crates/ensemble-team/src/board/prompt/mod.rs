@@ -48,9 +48,7 @@ const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoardRole {
-    /// Divides the goal into tasks.
     Planner,
-    /// Works on tasks.
     Coder,
     CodeReviewer,
 }
@@ -58,7 +56,6 @@ pub enum BoardRole {
 impl BoardRole {
     pub const ALL: [Self; 3] = [Self::Planner, Self::Coder, Self::CodeReviewer];
 
-    /// The seed's name for the role.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Planner => "planner",
@@ -67,7 +64,6 @@ impl BoardRole {
         }
     }
 
-    /// The role's default template.
     pub const fn template(self) -> &'static str {
         match self {
             Self::Planner => PLANNER,
@@ -84,7 +80,6 @@ impl BoardRole {
         }
     }
 
-    /// Protocols that the role must read (phase 2).
     const fn protocols(self) -> [&'static str; 2] {
         match self {
             Self::Planner => ["task-lifecycle.md", "circuit-breaker.md"],
@@ -105,22 +100,18 @@ impl std::str::FromStr for BoardRole {
     }
 }
 
-/// A prompt and the documents that it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentBrief {
     pub text: String,
-    /// Documents that the prompt lists.
     pub documents: Vec<RequiredDocument>,
 }
 
-/// Builds prompts for the agents of a board.
 #[derive(Clone, Debug)]
 pub struct PromptBuilder {
     /// The project's path as programs in a worktree see it.
     project: PathBuf,
     board: PathBuf,
     plan: Option<PlanStanding>,
-    /// Files in the task's worktree that are not committed.
     uncommitted: Vec<String>,
 }
 
@@ -149,7 +140,6 @@ impl PromptBuilder {
         Self { plan, ..self }
     }
 
-    /// The prompt for the coder that has claimed a task.
     pub fn coder(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = state.require_task(id)?;
         let coder = task.assigned_to.as_ref().filter(|_| task.status == TaskStatus::Claimed);
@@ -297,7 +287,6 @@ impl PromptBuilder {
             .collect()
     }
 
-    /// Path of a project's own template for a role.
     pub fn template_path(&self, role: BoardRole) -> PathBuf {
         let directory = self.board.parent().unwrap_or(&self.project);
         directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))

@@ -53,7 +53,6 @@ pub enum PlanStanding {
         /// The agent or person that demands it, and reviews it.
         by: Name,
     },
-    /// The plan waits for its review.
     Pending(SubmittedPlan),
     Rejected(SubmittedPlan),
     /// The plan was not reviewed in time.

@@ -15,7 +15,6 @@ const NAMED_MAX: usize = 20;
 /// Most characters of a description of tasks that are not the reader's.
 const DESCRIPTION_CHARS: usize = 100;
 
-/// Goal, signals, tasks, agents and notes.
 pub(super) fn text(state: &State, controls: &[ActiveControl], reader: &PromptReader<'_>) -> String {
     let mut text = Vec::new();
     text.push(match &state.goal {

@@ -7,7 +7,6 @@ const WHAT_TO_DO: (&str, &str) =
 const WHICH_TASK: (&str, &str) = ("task_id", "an agent must learn which task it has");
 const WHERE: (&str, &str) = ("worktree", "an agent must learn where to work");
 
-/// Template of a coder's prompt.
 pub const CODER: &str = "\
 {{mode}}{{resume}}
 
@@ -49,7 +48,6 @@ pub(super) const CODER_FORM: TemplateForm = TemplateForm {
     required: &[WHICH_TASK, WHERE, WHAT_TO_DO],
 };
 
-/// Template of a code reviewer's prompt.
 pub const REVIEWER: &str = "\
 {{mode}}
 
@@ -98,7 +96,6 @@ pub(super) const REVIEWER_FORM: TemplateForm = TemplateForm {
     ],
 };
 
-/// Template of a planner's prompt.
 pub const PLANNER: &str = "\
 {{mode}}
 

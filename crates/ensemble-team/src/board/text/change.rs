@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 use super::render::{self, RenderedValue};
 use super::{MappingEntry, NodeKind, TextNode, YamlText};
 
-/// Replaces `range` by `text`.
 struct TextSplice {
     range: Range<usize>,
     text: String,

@@ -9,18 +9,18 @@ const FLOW_FIELDS_MAX: usize = 6;
 /// Smallest indentation at which a mapping in a list may be on one line. Tasks are never on one
 /// line.
 const FLOW_INDENT_MIN: usize = 4;
-/// Indentation of a block.
 const STEP: usize = 2;
 
 /// A value as written behind `key:` or `-`.
 pub(super) enum RenderedValue {
-    /// On the same line.
     Inline(String),
     /// `header` (`|-`, or empty) behind the key or dash, then these lines, indented.
-    Lines { header: &'static str, lines: Vec<String> },
+    Lines {
+        header: &'static str,
+        lines: Vec<String>,
+    },
 }
 
-/// A whole file.
 pub(super) fn document(fields: &Map<String, Value>) -> String {
     let mut text = mapping(fields, 0).join("\n");
     text.push('\n');

@@ -47,29 +47,14 @@ impl TddPhase {
     }
 }
 
-/// A mistake in the order of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     #[error("has no `phase`: the policy `tdd` needs red, green, refactor or review")]
-    NoPhase {
-        /// Index of the step, starting at 0.
-        step: usize,
-    },
+    NoPhase { step: usize },
     #[error("is `{}` after `{}` in cycle `{cycle}`: the order is red, green, refactor, review", phase.word(), after.word())]
-    Backwards {
-        /// Index of the step, starting at 0.
-        step: usize,
-        phase: TddPhase,
-        after: TddPhase,
-        cycle: String,
-    },
+    Backwards { step: usize, phase: TddPhase, after: TddPhase, cycle: String },
     #[error("begins cycle `{cycle}` with `{}`: begin with `red`", phase.word())]
-    NoTest {
-        /// Index of the step, starting at 0.
-        step: usize,
-        phase: TddPhase,
-        cycle: String,
-    },
+    NoTest { step: usize, phase: TddPhase, cycle: String },
 }
 
 impl OrderError {

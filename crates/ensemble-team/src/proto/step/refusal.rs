@@ -7,12 +7,10 @@ use serde::Serialize;
 use super::{FixState, State, StepResolution};
 use ensemble_core::message::Name;
 
-/// Why a step did not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "refusal", rename_all = "snake_case")]
 pub enum StepRefusal {
     NotTaken,
-    /// Another worker holds the step.
     HeldByAnother {
         holder: Name,
     },

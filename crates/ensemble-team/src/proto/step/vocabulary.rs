@@ -8,9 +8,7 @@ use ensemble_core::message::Name;
 /// State of a step: the seed's five states with their data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits to be taken.
     Pending,
-    /// A worker holds it.
     InProgress {
         holder: Name,
     },
@@ -38,7 +36,6 @@ pub enum StepResolution {
     Split,
 }
 
-/// The remedy of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FixState {
     /// A worker takes it up again, with the error.
@@ -49,21 +46,18 @@ pub enum FixState {
     Exhausted,
 }
 
-/// A worker's report on its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepReport {
-    /// The work is done.
     Success,
-    /// The work failed.
     Failure { error: String },
-    /// The agent cannot continue.
     Blocked { reasons: Vec<String> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A worker takes the step.
-    Taken { by: Name },
+    Taken {
+        by: Name,
+    },
     /// A worker reports. Its identity was checked before.
     Reported {
         by: Name,
@@ -74,18 +68,18 @@ pub enum Event {
     /// A worker gives a sign of life.
     Beat {
         by: Name,
-        /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
     },
     /// The holder was silent for its whole lease.
-    LeaseEnded { epoch: u64 },
+    LeaseEnded {
+        epoch: u64,
+    },
     /// No fix step of it is left to be done.
     FixDone,
     /// The obstacle is gone.
     Unblocked,
     /// The step restarts; its current holder loses it.
     Retried,
-    /// The step is not needed.
     Skipped,
     /// Smaller steps replace it.
     Split,
@@ -113,7 +107,6 @@ pub enum Effect {
     /// Insert a fix step for its fixer. The failed step waits for it.
     OrderFix {
         error: String,
-        /// Number of the next attempt, after the fix step.
         next_attempt: u32,
     },
     /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step

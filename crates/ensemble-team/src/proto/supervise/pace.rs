@@ -32,17 +32,14 @@ const _: () = assert!(HAND_OVER_DELAY.as_secs() < RESTART_DELAY.as_secs());
 const _: () = assert!(CONTENDED_WAIT.0.as_secs() < CONTENDED_WAIT.1.as_secs());
 const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 
-/// Delays and limits of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SupervisePace {
-    /// Delay after exit 42.
     pub hand_over: Duration,
     /// Delay after any other exit with unfinished work, and after a failed action.
     pub restart: Duration,
     /// Delay after exit 0 of a planner that left DRAFT tasks.
     pub drafts: Duration,
     pub poll: Duration,
-    /// Poll interval of the control files.
     pub gate: Duration,
     pub crashes_max: u32,
     /// Most consecutive agents without progress.
@@ -69,12 +66,10 @@ impl SupervisePace {
         }
     }
 
-    /// The seed's values for a code reviewer.
     pub const fn reviewer() -> Self {
         Self { can_block: false, ..Self::coder() }
     }
 
-    /// The seed's values for a planner.
     pub const fn planner() -> Self {
         Self { can_block: false, poll: PLANNER_POLL, ..Self::coder() }
     }
@@ -138,7 +133,6 @@ impl FailureCounts {
         self.spins
     }
 
-    /// The limit that was reached, if any.
     pub(super) const fn trouble(self, pace: &SupervisePace) -> Option<WorkTrouble> {
         if self.crashes >= pace.crashes_max && self.hangs == self.crashes {
             Some(WorkTrouble::Hangs(self.hangs))

@@ -75,7 +75,6 @@ impl Supervise {
         }
     }
 
-    /// There is no work.
     pub(super) fn idle(&mut self, now: Monotonic) -> State {
         if self.is_asked {
             return self.agree();
@@ -92,7 +91,6 @@ impl Supervise {
         State::Idle { until, tries: 0 }
     }
 
-    /// An agent has ended by itself.
     pub(super) fn exited(&mut self, now: Monotonic, exit: AgentExit) -> State {
         if exit.progress || !exit.holds && exit.ending == ProgramEnding::Done && !exit.drafts {
             self.loops = FailureCounts::default();
@@ -171,7 +169,6 @@ impl Supervise {
         }
     }
 
-    /// A requested action has failed.
     pub(super) fn failed(&mut self, now: Monotonic) -> State {
         match self.state {
             State::Registering => self.retry(now, RetryAction::Register),
@@ -236,7 +233,6 @@ impl Supervise {
         self.check()
     }
 
-    /// A control file exists.
     pub(super) fn closed(&self, now: Monotonic, holds: bool) -> State {
         State::Gated { until: now + self.pace.gate, holds }
     }
@@ -246,7 +242,6 @@ impl Supervise {
         State::Spawning
     }
 
-    /// The agent's program could not be started.
     pub(super) fn not_spawned(&mut self, now: Monotonic) -> State {
         let anomaly = self.loops.not_started();
         self.ask(Effect::Note(anomaly));

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::pace::WorkTrouble;
 
-/// How an agent's program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProgramEnding {
     /// Exit 0.
@@ -42,7 +41,6 @@ pub struct AgentExit {
     pub drafts: bool,
 }
 
-/// Restriction by the control files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControlGate {
     /// PAUSE or CHECKPOINT: no new work starts.
@@ -66,11 +64,9 @@ pub enum SupervisorLoss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     Start,
-    /// The agent is on the board.
     Registered,
     /// The requested action failed for a temporary reason: a lock, a disk.
     Failed,
-    /// There is no work for the agent.
     Nothing,
     /// Another agent claimed first; look again after this time.
     Contended {
@@ -82,15 +78,10 @@ pub enum Event {
         /// Whether it is other work than before.
         is_new: bool,
     },
-    /// No control file exists.
     Open,
-    /// A control file exists.
     Gated(ControlGate),
-    /// The board has changed.
     Woken,
-    /// The agent runs.
     Spawned,
-    /// The agent's program could not be started.
     SpawnFailed,
     /// The agent's program has ended by itself.
     Exited(AgentExit),
@@ -106,25 +97,21 @@ pub enum Event {
     Withdrawn,
     /// The work was returned, with notes for the next agent.
     HandedOver,
-    /// The request was approved.
     Agreed,
     /// The agent and all processes that it started have ended.
     Terminated,
-    /// The registration was removed from the board.
     Left,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EndReason {
     Stopped,
-    /// The supervisor agreed to a request for the shutdown of its agent.
     Agreed,
     Aborted,
     /// There was no work for its whole patience.
     NoWork,
     /// Agents failed repeatedly, and there is no task to block.
     GaveUp,
-    /// Another supervisor has this id.
     Refused,
 }
 
@@ -144,9 +131,7 @@ impl std::fmt::Display for EndReason {
 /// An anomaly that people should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SuperviseAnomaly {
-    /// The agent failed again without progress.
     Crashed {
-        /// The way in which the agent ended.
         ending: ProgramEnding,
         count: u32,
     },
@@ -162,9 +147,7 @@ pub enum SuperviseAnomaly {
         /// Number of consecutive agents without progress.
         count: u32,
     },
-    /// The agent handed over without notes.
     NoNotes {
-        /// Number of consecutive agents without progress.
         count: u32,
     },
 }

@@ -38,14 +38,11 @@ impl TaskLimits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
-    /// [`TaskLimits::iterations_max`].
     Iterations,
-    /// [`TaskLimits::review_cycles_max`].
     ReviewCycles,
 }
 
 impl LimitKind {
-    /// The limit's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Iterations => "iterations",
@@ -68,7 +65,6 @@ pub struct TaskCounts {
 }
 
 impl TaskCounts {
-    /// Whether no further coder may try the task.
     pub fn is_exhausted(&self) -> bool {
         self.failed_by.len() >= EXHAUSTED_BY
     }

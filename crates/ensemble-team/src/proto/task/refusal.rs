@@ -3,7 +3,6 @@
 use super::TaskHolder;
 use ensemble_core::message::Name;
 
-/// Why an event was refused; the task is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskRefusal {
     /// The table has no such step.
@@ -19,16 +18,12 @@ pub enum TaskRefusal {
         /// The current epoch; 0 for none.
         now: u64,
     },
-    /// Another agent reviews the task.
     #[error("`{}` (epoch {}) reviews it", holder.by, holder.epoch)]
     Taken { holder: TaskHolder },
-    /// An agent must not review its own work.
     #[error("an agent may not review its own work")]
     OwnWork,
-    /// The verdict is about another commit than the submitted one.
     #[error("{submitted} was submitted, the verdict is about {presented}")]
     OtherCommit { submitted: String, presented: String },
-    /// Too many coders failed.
     #[error(
         "its failed coders are {}: block it and supersede it",
         failed_by.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")

@@ -25,13 +25,10 @@ pub enum State {
     Draft,
     /// Any coder may claim it.
     Unclaimed,
-    /// A coder works on it.
     Claimed {
         holder: TaskHolder,
-        /// The status to which it returns.
         from: TaskOrigin,
     },
-    /// Its coder has submitted it.
     ReadyForReview {
         author: Name,
         commit: String,
@@ -39,7 +36,6 @@ pub enum State {
     },
     /// The task may be merged.
     Approved,
-    /// The reviewer rejected the task.
     Rejected {
         author: Option<Name>,
     },
@@ -55,7 +51,6 @@ pub enum State {
 }
 
 impl State {
-    /// The seed's name for the state.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Draft => "DRAFT",
@@ -81,7 +76,6 @@ pub enum Event {
     Claim(TaskHolder),
     /// Its holder begins another iteration.
     Iterate(TaskHolder),
-    /// The holder submits the task.
     Submit {
         holder: TaskHolder,
         commit: String,
@@ -92,18 +86,15 @@ pub enum Event {
         epoch: u64,
     },
     Review(TaskHolder),
-    /// The reviewer approves the task.
     Approve {
         holder: TaskHolder,
         commit: String,
     },
-    /// The reviewer rejects the task.
     Reject {
         holder: TaskHolder,
         commit: String,
     },
     Merge,
-    /// The merge of the task failed.
     FailIntegration,
     /// It is blocked by its holder, or by a planner or supervisor, which hold nothing.
     Block(Option<TaskHolder>),
