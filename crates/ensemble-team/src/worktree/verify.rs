@@ -1,6 +1,5 @@
 //! Phase 1 of an agent: checks its identity and its resources (seed 001).
 
-use std::fmt;
 use std::path::PathBuf;
 
 use super::{WorktreeFault, Worktrees};
@@ -39,7 +38,8 @@ pub struct VerifiedAgent {
     pub duty: AgentDuty,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub enum UnfitReason {
     /// The agent has no entry, or no task.
     NothingAssigned(String),
@@ -47,16 +47,6 @@ pub enum UnfitReason {
     Over(String),
     /// The claim is current, but a needed resource is missing.
     Broken(String),
-}
-
-impl fmt::Display for UnfitReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NothingAssigned(text) | Self::Over(text) | Self::Broken(text) => {
-                f.write_str(text)
-            }
-        }
-    }
 }
 
 impl Worktrees {
