@@ -75,7 +75,7 @@ impl NotAdmitted {
     pub fn into_error(self) -> Error {
         match self {
             Self::Plan(gated) => gated.into(),
-            Self::Control(_) | Self::Leaving { .. } | Self::Budget(_) => self.into(),
+            other => other.into(),
         }
     }
 }
@@ -90,25 +90,16 @@ impl TaskCircumstances {
             TaskAct::HandIn => gate.is_closed(),
         });
         let plan = plan.map(|gate| NotAdmitted::Plan(GatedTask(Box::new(gate.clone()))));
-        match act {
-            TaskAct::TakeUp | TaskAct::Claim => {
-                let control = self.control.clone().map(NotAdmitted::Control);
-                let is_over = |control: &NotAdmitted| match control {
-                    NotAdmitted::Control(control) => control.file == ControlFile::Abort,
-                    NotAdmitted::Plan(_) | NotAdmitted::Leaving { .. } | NotAdmitted::Budget(_) => {
-                        false
-                    }
-                };
-                let leaving = self.leaving.clone().map(|agent| NotAdmitted::Leaving { agent });
-                if control.as_ref().is_some_and(is_over) {
-                    return control;
-                }
-                let budget =
-                    self.budget.clone().map(|parked| NotAdmitted::Budget(Box::new(parked)));
-                leaving.or(control).or(budget).or(plan)
-            }
-            TaskAct::HandIn => plan,
+        if act == TaskAct::HandIn {
+            return plan;
         }
+        let control = self.control.clone().map(NotAdmitted::Control);
+        if self.control.as_ref().is_some_and(|control| control.file == ControlFile::Abort) {
+            return control;
+        }
+        let leaving = self.leaving.clone().map(|agent| NotAdmitted::Leaving { agent });
+        let budget = self.budget.clone().map(|parked| NotAdmitted::Budget(Box::new(parked)));
+        leaving.or(control).or(budget).or(plan)
     }
 }
 

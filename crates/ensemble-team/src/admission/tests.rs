@@ -23,33 +23,19 @@ fn budget() -> Option<ParkedScope> {
 /// What the module's table says, row by row.
 #[test]
 fn the_table_holds_for_each_act() {
+    let plan = |state| TaskCircumstances { plan: gate(state), ..Default::default() };
+    let control = |file| TaskCircumstances { control: control(file), ..Default::default() };
     let rows = [
         (TaskCircumstances::default(), true, true),
-        (TaskCircumstances { plan: gate(GateState::Open), ..Default::default() }, true, true),
-        (TaskCircumstances { plan: gate(GateState::Needed), ..Default::default() }, true, false),
-        (TaskCircumstances { plan: gate(GateState::Pending), ..Default::default() }, false, false),
-        (TaskCircumstances { plan: gate(GateState::Rejected), ..Default::default() }, false, false),
-        (TaskCircumstances { plan: gate(GateState::Expired), ..Default::default() }, false, false),
-        (
-            TaskCircumstances { plan: gate(GateState::Unreadable), ..Default::default() },
-            false,
-            false,
-        ),
-        (
-            TaskCircumstances { control: control(ControlFile::Pause), ..Default::default() },
-            false,
-            true,
-        ),
-        (
-            TaskCircumstances { control: control(ControlFile::Checkpoint), ..Default::default() },
-            false,
-            true,
-        ),
-        (
-            TaskCircumstances { control: control(ControlFile::Abort), ..Default::default() },
-            false,
-            true,
-        ),
+        (plan(GateState::Open), true, true),
+        (plan(GateState::Needed), true, false),
+        (plan(GateState::Pending), false, false),
+        (plan(GateState::Rejected), false, false),
+        (plan(GateState::Expired), false, false),
+        (plan(GateState::Unreadable), false, false),
+        (control(ControlFile::Pause), false, true),
+        (control(ControlFile::Checkpoint), false, true),
+        (control(ControlFile::Abort), false, true),
         (TaskCircumstances { leaving: Some(name("bob")), ..Default::default() }, false, true),
         (TaskCircumstances { budget: budget(), ..Default::default() }, false, true),
     ];
