@@ -305,11 +305,7 @@ fn by_status(
             let text = format!("task {id} is approved, but cannot be merged: {why}");
             AlarmCondition::new(Alarm::MergeImpossible, id, times(task, "merge_refused"), text)
         }
-        TaskStatus::Unclaimed
-        | TaskStatus::ReadyForReview
-        | TaskStatus::Merged
-        | TaskStatus::Superseded
-        | TaskStatus::Abandoned => return,
+        _ => return,
     };
     found.push(condition);
 }

@@ -222,10 +222,7 @@ pub fn sprint_step(state: &State, found: &[ActiveControl]) -> Option<SprintEvent
         }
         SprintState::InProgress if has(ControlFile::Checkpoint) => Some(SprintEvent::Checkpoint),
         SprintState::Checkpoint if !has(ControlFile::Checkpoint) => Some(SprintEvent::Resume),
-        SprintState::InProgress
-        | SprintState::Checkpoint
-        | SprintState::Completed
-        | SprintState::Aborted => None,
+        _ => None,
     }
 }
 

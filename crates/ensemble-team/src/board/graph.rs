@@ -149,12 +149,7 @@ pub fn can_be_taken(state: &State, task: &BoardTask) -> bool {
             task.reviewing_by.is_some() || has_reviewer(task.assigned_to.as_ref())
         }
         TaskStatus::Approved => has_reviewer(None),
-        TaskStatus::Draft
-        | TaskStatus::Claimed
-        | TaskStatus::Merged
-        | TaskStatus::Blocked
-        | TaskStatus::Superseded
-        | TaskStatus::Abandoned => true,
+        _ => true,
     }
 }
 

@@ -158,14 +158,7 @@ fn refused(what: String, refusal: TaskRefusal) -> Error {
         TaskRefusal::NotHolder { .. } | TaskRefusal::OldEpoch { .. } => {
             BoardError::Fenced { what, why: LostLease::Step(refusal) }.into()
         }
-        TaskRefusal::NotNow { .. }
-        | TaskRefusal::Taken { .. }
-        | TaskRefusal::OwnWork
-        | TaskRefusal::OtherCommit { .. }
-        | TaskRefusal::Exhausted { .. }
-        | TaskRefusal::HasFailed { .. } => {
-            BoardError::not_allowed(what, BoardObstacle::Step(refusal))
-        }
+        _ => BoardError::not_allowed(what, BoardObstacle::Step(refusal)),
     }
 }
 

@@ -118,10 +118,7 @@ pub fn occurrences(state: &State, calls: &[PlannerCall]) -> BTreeSet<WakeOccurre
             PlannerWake::AgentGone => {
                 times("coder_claim_released") + times("review_claim_released")
             }
-            PlannerWake::InitialPlanning
-            | PlannerWake::ImmediateDiscovery
-            | PlannerWake::GoalAssessment
-            | PlannerWake::PlanSubmitted => 0,
+            _ => 0,
         }
     };
     let of = |call: &PlannerCall| -> Vec<WakeOccurrence> {

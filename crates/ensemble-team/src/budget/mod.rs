@@ -54,9 +54,8 @@ impl BudgetScope {
     /// As the arguments of the command that allows more.
     pub fn arguments(&self) -> String {
         match self {
-            Self::Agent(name) => format!("agent {name}"),
-            Self::Task(task) => format!("task {task}"),
             Self::Team => "team".to_owned(),
+            Self::Agent(_) | Self::Task(_) => self.to_string(),
         }
     }
 }

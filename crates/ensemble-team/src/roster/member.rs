@@ -146,10 +146,7 @@ impl Member {
 
     /// Whether it belongs to the team: it is up, or still being shut down.
     pub fn is_present(&self) -> bool {
-        match self.state {
-            MemberState::Up | MemberState::Leaving => true,
-            MemberState::Shutdown => false,
-        }
+        self.state != MemberState::Shutdown
     }
 
     /// Whether a supervisor outside of the team's panes has brought it: there is nothing else of it.

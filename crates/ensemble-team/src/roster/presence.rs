@@ -130,13 +130,7 @@ impl PaneObservation {
     pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
-            Self::NoPane
-            | Self::Opening
-            | Self::NotStarted
-            | Self::Missing(_)
-            | Self::Ended { .. }
-            | Self::Supervised { .. }
-            | Self::Unseen => None,
+            _ => None,
         }
     }
 
@@ -234,12 +228,7 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
             PaneObservation::Opening => {
                 found(State::Starting, "its pane is being opened".to_owned())
             }
-            PaneObservation::NoPane
-            | PaneObservation::NotStarted
-            | PaneObservation::Missing(_)
-            | PaneObservation::Ended { .. }
-            | PaneObservation::Supervised { .. }
-            | PaneObservation::Seen(_) => found(State::Idle, "holds nothing".to_owned()),
+            _ => found(State::Idle, "holds nothing".to_owned()),
         },
     }
 }

@@ -77,15 +77,7 @@ pub(super) fn by_hooks(evidence: &PresenceEvidence, shown: ShownActivity) -> Opt
         (Activity::Ended, ShownActivity::Nothing) if evidence.sight == PaneObservation::NoPane => {
             found(State::Gone, "its session has ended")
         }
-        (
-            Activity::Blocked
-            | Activity::Limited
-            | Activity::Working
-            | Activity::Idle
-            | Activity::Failed
-            | Activity::Ended,
-            ShownActivity::State(_) | ShownActivity::Rest | ShownActivity::Nothing,
-        ) => None,
+        _ => None,
     }
 }
 
