@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::board::{State, TaskStatus};
+use crate::board::State;
 #[cfg(feature = "steps")]
 use crate::steps::StepStore;
 use ensemble_core::broker::Broker;
@@ -172,15 +172,10 @@ pub fn holds(places: &HoldingPlaces<'_>, who: impl Fn(&Name) -> bool) -> Result<
 /// The claimed tasks and reviews of a blackboard, with their holders.
 pub fn on_board(state: &State) -> impl Iterator<Item = (&Name, Holding)> {
     state.tasks.iter().filter_map(|task| {
-        let (agent, held_as, epoch) = match (task.status, &task.assigned_to, &task.reviewing_by) {
-            (TaskStatus::Claimed, Some(coder), _) => (coder, HeldAs::Task, task.lease_epoch),
-            (TaskStatus::ReadyForReview, _, Some(reviewer)) => {
-                (reviewer, HeldAs::Review, task.review_epoch)
-            }
-            _ => return None,
-        };
-        let holding = Holding::new(task.id.to_string(), held_as, epoch.unwrap_or_default());
-        Some((agent, Holding { worktree: task.worktree.clone(), ..holding }))
+        let hold = task.hold()?;
+        let held_as = if hold.is_review { HeldAs::Review } else { HeldAs::Task };
+        let holding = Holding::new(task.id.to_string(), held_as, hold.epoch);
+        Some((hold.by, Holding { worktree: task.worktree.clone(), ..holding }))
     })
 }
 

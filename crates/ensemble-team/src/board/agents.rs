@@ -7,7 +7,7 @@ use super::leases::beaten_until;
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT};
 use super::stamps::mark;
-use super::state::{State, TaskStatus};
+use super::state::{BoardTask, State, TaskStatus};
 use super::steps::word;
 use super::{BoardError, BoardObstacle};
 use crate::proto::agent;
@@ -145,18 +145,11 @@ impl LockedBoard<'_> {
     /// name registers again.
     pub fn unregister(&mut self, agent: &TaskHolder, reason: &str) -> Result<()> {
         self.registered(agent, &format!("unregister `{}`", agent.by))?;
-        let mut held = Vec::new();
-        for task in &self.state().tasks {
-            match task.status {
-                TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&agent.by) => {
-                    held.push((task.id.clone(), task.lease_epoch.unwrap_or_default()));
-                }
-                TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&agent.by) => {
-                    held.push((task.id.clone(), task.review_epoch.unwrap_or_default()));
-                }
-                _ => {}
-            }
-        }
+        let its = |task: &BoardTask| {
+            let hold = task.hold().filter(|hold| *hold.by == agent.by)?;
+            Some((task.id.clone(), hold.epoch))
+        };
+        let held: Vec<(Name, u64)> = self.state().tasks.iter().filter_map(its).collect();
         for (id, epoch) in held {
             self.release(&id, epoch, reason)?;
         }

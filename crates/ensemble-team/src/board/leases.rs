@@ -19,7 +19,7 @@ use serde_json::json;
 use super::locked::LockedBoard;
 use super::shared_lock::put_shared;
 use super::signs::{self, AgentSign, SignContent};
-use super::state::{State, TaskStatus};
+use super::state::{State, TaskHold};
 use super::{Board, BoardError, BoardObstacle, LostLease};
 use crate::proto::task::TaskHolder;
 use ensemble_core::durable::{Dir, Durability, FileModes};
@@ -71,18 +71,13 @@ pub fn leases(state: &State) -> Vec<BoardLease> {
         by: by.clone(),
         epoch: agent.epoch.unwrap_or_default(),
     });
-    let tasks = state.tasks.iter().filter_map(|task| match task.status {
-        TaskStatus::Claimed => task.assigned_to.clone().map(|by| BoardLease::Claim {
-            task: task.id.clone(),
-            by,
-            epoch: task.lease_epoch.unwrap_or_default(),
-        }),
-        TaskStatus::ReadyForReview => task.reviewing_by.clone().map(|by| BoardLease::Review {
-            task: task.id.clone(),
-            by,
-            epoch: task.review_epoch.unwrap_or_default(),
-        }),
-        _ => None,
+    let tasks = state.tasks.iter().filter_map(|task| {
+        let TaskHold { by, epoch, is_review, .. } = task.hold()?;
+        let (task, by) = (task.id.clone(), by.clone());
+        Some(match is_review {
+            true => BoardLease::Review { task, by, epoch },
+            false => BoardLease::Claim { task, by, epoch },
+        })
     });
     agents.chain(tasks).collect()
 }

@@ -1,7 +1,5 @@
 //! The locked board: the only place where the board can be changed.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::{Map, Value, json};
 
 use super::BoardError;
@@ -63,8 +61,7 @@ impl<'a> LockedBoard<'a> {
         if self.value == self.text.value() {
             return Ok(self.state);
         }
-        let directory = self.directory();
-        self.fold(&directory);
+        self.fold();
         let revision = self.state.revision + 1;
         self.set("revision", revision);
         let state =
@@ -90,16 +87,12 @@ impl<'a> LockedBoard<'a> {
     }
 
     /// Shows beats since the last write. Returns whether there were any.
-    pub(super) fn fold(&mut self, directory: &Path) -> bool {
-        stamps::fold_into(&mut self.value, &self.state, directory)
+    pub(super) fn fold(&mut self) -> bool {
+        stamps::fold_into(&mut self.value, &self.state, self.board.beside())
     }
 
     pub(super) const fn board(&self) -> &'a Board {
         self.board
-    }
-
-    pub(super) fn directory(&self) -> PathBuf {
-        self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
     pub(super) fn now(&self) -> Timestamp {

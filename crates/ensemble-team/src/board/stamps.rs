@@ -27,7 +27,7 @@ use super::Board;
 use super::leases::{BEATS, LastBeat};
 use super::locked::LockedBoard;
 use super::schema::{self, AGENT, TASK};
-use super::state::{BoardAgent, State, TaskStatus};
+use super::state::{BoardAgent, BoardTask, State};
 use crate::proto::beat::LONG_OPERATION;
 use crate::proto::task::TaskHolder;
 use ensemble_core::Result;
@@ -117,25 +117,14 @@ pub(super) fn fold_into(value: &mut Value, state: &State, directory: &Path) -> b
             stamp(entry, &last);
         }
         for (at, task) in state.tasks.iter().enumerate() {
-            let (field, end) = match task.status {
-                TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&by) => {
-                    ("lease_expires", task.lease_expires)
-                }
-                TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&by) => {
-                    ("review_lease_expires", task.review_lease_expires)
-                }
-                _ => continue,
-            };
+            let Some(hold) = task.hold().filter(|hold| *hold.by == by) else { continue };
             let registered =
                 state.agents.get(&by).and_then(|entry| entry.epoch).unwrap_or_default();
-            let epoch = match task.status {
-                TaskStatus::Claimed => task.lease_epoch,
-                _ => task.review_epoch,
-            };
             // A new registration renews no claim of an older one.
-            if registered > epoch.unwrap_or_default() || end.is_some_and(|end| end >= until) {
+            if registered > hold.epoch || hold.until.is_some_and(|end| end >= until) {
                 continue;
             }
+            let field = if hold.is_review { "review_lease_expires" } else { "lease_expires" };
             if let Some(Value::Object(fields)) = value["tasks"].get_mut(at) {
                 schema::set(fields, TASK, field, json!(until));
             }
@@ -160,15 +149,8 @@ pub fn fold_due(state: &State, directory: &Path, now: Timestamp) -> Option<Durat
     let margin = state.config.lease_duration() / FOLD_AT;
     let ends = folds(state, directory).into_iter().filter_map(|fold| {
         let entry = state.agents.get(&fold.by)?;
-        let held = state.tasks.iter().filter_map(|task| match task.status {
-            TaskStatus::Claimed if task.assigned_to.as_ref() == Some(&fold.by) => {
-                task.lease_expires
-            }
-            TaskStatus::ReadyForReview if task.reviewing_by.as_ref() == Some(&fold.by) => {
-                task.review_lease_expires
-            }
-            _ => None,
-        });
+        let holds = state.tasks.iter().filter_map(BoardTask::hold);
+        let held = holds.filter(|hold| *hold.by == fold.by).filter_map(|hold| hold.until);
         let written = fold.stamps.as_ref().and(entry.lease_expires).into_iter().chain(held);
         written.filter(|end| *end < fold.until).min()
     });
@@ -179,8 +161,7 @@ impl LockedBoard<'_> {
     /// Shows the beats of all agents since the last write, in `heartbeat` and `lease_expires` of
     /// agents and `lease_expires` of their tasks. [`LockedBoard::commit`] does this with every change.
     pub fn fold_beats(&mut self) -> Result<()> {
-        let directory = self.directory();
-        match self.fold(&directory) {
+        match self.fold() {
             true => self.refresh(),
             false => Ok(()),
         }

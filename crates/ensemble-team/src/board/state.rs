@@ -340,6 +340,48 @@ impl BoardConfig {
     }
 }
 
+/// A claim or a review that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskHold<'a> {
+    pub(crate) by: &'a Name,
+    pub(crate) epoch: u64,
+    /// End of the lease, for people.
+    pub(crate) until: Option<Timestamp>,
+    pub(crate) is_review: bool,
+}
+
+impl BoardTask {
+    pub(crate) fn hold(&self) -> Option<TaskHold<'_>> {
+        let (by, epoch, until, is_review) = match self.status {
+            TaskStatus::Claimed => (&self.assigned_to, self.lease_epoch, self.lease_expires, false),
+            TaskStatus::ReadyForReview => {
+                (&self.reviewing_by, self.review_epoch, self.review_lease_expires, true)
+            }
+            _ => return None,
+        };
+        Some(TaskHold { by: by.as_ref()?, epoch: epoch.unwrap_or_default(), until, is_review })
+    }
+
+    /// How often an event is in the task's history.
+    pub(super) fn times(&self, event: &str) -> usize {
+        self.history.iter().filter(|line| line.event == event).count()
+    }
+}
+
+impl HistoryEvent {
+    /// A further field that is a text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.more.get(name)?.as_str()
+    }
+}
+
+impl Discovery {
+    /// Whether a planner must look at it at once.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgency.as_deref() == Some("immediate") && self.converted_to_task.is_none()
+    }
+}
+
 impl State {
     pub fn task(&self, id: &Name) -> Option<&BoardTask> {
         self.tasks.iter().find(|task| task.id == *id)
