@@ -168,15 +168,11 @@ pub fn conditions(state: &State, graces: AlarmGraces) -> Vec<AlarmCondition> {
     }
     untaken(state, graces, &mut found);
     left_open(state, graces, &mut found);
-    for discovery in &state.discovered {
-        if discovery.urgency.as_deref() == Some("immediate")
-            && discovery.converted_to_task.is_none()
-        {
-            let what = discovery.more.get("description").and_then(|text| text.as_str());
-            let text = format!("discovery {}: {}", discovery.id, what.unwrap_or("no description"));
-            let id = discovery.id.as_str();
-            found.push(AlarmCondition::new(Alarm::ImmediateDiscovery, id, "", text));
-        }
+    for discovery in state.discovered.iter().filter(|discovery| discovery.is_urgent()) {
+        let what = discovery.more.get("description").and_then(|text| text.as_str());
+        let text = format!("discovery {}: {}", discovery.id, what.unwrap_or("no description"));
+        let id = discovery.id.as_str();
+        found.push(AlarmCondition::new(Alarm::ImmediateDiscovery, id, "", text));
     }
     found
 }
@@ -204,15 +200,8 @@ pub fn stale(controls: &[ActiveControl], now: Timestamp) -> Vec<AlarmCondition> 
 
 fn last(task: &BoardTask, event: &str, reason: Option<&str>) -> Option<usize> {
     task.history.iter().rposition(|line| {
-        line.event == event
-            && reason.is_none_or(|reason| {
-                line.more.get("reason").and_then(|told| told.as_str()) == Some(reason)
-            })
+        line.event == event && reason.is_none_or(|reason| line.text("reason") == Some(reason))
     })
-}
-
-fn times(task: &BoardTask, event: &str) -> usize {
-    task.history.iter().filter(|line| line.event == event).count()
 }
 
 /// Events with which an agent finishes its turn at a task.
@@ -240,8 +229,8 @@ fn happened(task: &BoardTask, found: &mut Vec<AlarmCondition>) {
         let is_settled =
             |at: usize| task.history[at..].iter().any(|line| ENDS.contains(&line.event.as_str()));
         if let Some(at) = last(task, event, reason).filter(|at| !is_settled(*at)) {
-            let who = task.history[at].more.get("agent").and_then(|agent| agent.as_str());
-            let text = format!("task {}: {told} ({})", task.id, who.unwrap_or("unknown"));
+            let who = task.history[at].text("agent").unwrap_or("unknown");
+            let text = format!("task {}: {told} ({who})", task.id);
             found.push(AlarmCondition::new(alarm, task.id.as_str(), at, text));
         }
     }
@@ -269,14 +258,14 @@ fn by_status(
                 1 => format!("task {id} is blocked, and 1 task waits for it: {why}"),
                 waiting => format!("task {id} is blocked, and {waiting} tasks wait for it: {why}"),
             };
-            AlarmCondition::new(Alarm::Blocked, id, times(task, "blocked"), text)
+            AlarmCondition::new(Alarm::Blocked, id, task.times("blocked"), text)
         }
         TaskStatus::IntegrationFailed => {
             let text = format!("task {id}: the merge failed");
             AlarmCondition::new(
                 Alarm::IntegrationFailed,
                 id,
-                times(task, "integration_failed"),
+                task.times("integration_failed"),
                 text,
             )
         }
@@ -287,7 +276,7 @@ fn by_status(
                 return;
             }
             let text = format!("task {id} was rejected, and its coder is gone");
-            AlarmCondition::new(Alarm::OrphanedRejected, id, times(task, "rejected"), text)
+            AlarmCondition::new(Alarm::OrphanedRejected, id, task.times("rejected"), text)
                 .after(graces.orphan)
         }
         TaskStatus::Claimed => {
@@ -303,7 +292,7 @@ fn by_status(
         TaskStatus::Approved => {
             let Some(why) = &task.merge_error else { return };
             let text = format!("task {id} is approved, but cannot be merged: {why}");
-            AlarmCondition::new(Alarm::MergeImpossible, id, times(task, "merge_refused"), text)
+            AlarmCondition::new(Alarm::MergeImpossible, id, task.times("merge_refused"), text)
         }
         _ => return,
     };
@@ -359,7 +348,7 @@ fn limits(state: &State, task: &BoardTask, found: &mut Vec<AlarmCondition>) {
     let id = task.id.as_str();
     let limits = state.config.limits(Some(task));
     // A fresh claim starts a coder's run, and the limits count per run.
-    let run = times(task, "claimed") + times(task, "reassigned_after_rejection");
+    let run = task.times("claimed") + task.times("reassigned_after_rejection");
     let cycles = task.review_cycles_current.unwrap_or_default();
     if cycles >= u64::from(limits.review_cycles_warn).max(1) {
         let text = format!("task {id}: rejected {cycles} times of {}", limits.review_cycles_max);

@@ -11,8 +11,6 @@
 //! It trips once: a triggered breaker waits for a person (`LockedBoard::resume`). Supervisors and the
 //! watcher check it whenever the board changes; the first one that takes the lock trips it.
 
-use std::path::Path;
-
 use super::analyze::{AnalysisVerdict, AnomalyAnalysis, analyze};
 use super::control::ControlFile;
 use super::state::State;
@@ -52,14 +50,13 @@ impl Board {
         if is_triggered(locked.state()) || analysis.verdict == AnalysisVerdict::Ok {
             return Ok(());
         }
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
         let now = self.options.clock.wall();
         if self.put_control(ControlFile::Checkpoint, now, REASON)? {
             let data = json!({ "file": ControlFile::Checkpoint, "reason": REASON });
             self.options.recorder.record(types::CONTROL_PUT, &self.options.actor, data);
         }
         let text = report(analysis, &now.to_string());
-        write_document(&directory.join(REPORT), text.as_bytes(), Durability::Process)?;
+        write_document(&self.beside().join(REPORT), text.as_bytes(), Durability::Process)?;
         locked.step_sprint(SprintEvent::Checkpoint)
     }
 }

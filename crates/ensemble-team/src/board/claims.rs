@@ -243,6 +243,6 @@ const fn claim_event(before: TaskStatus, keeps_worktree: bool) -> &'static str {
 pub fn released_claim(task: &BoardTask) -> Option<TaskHolder> {
     let last = task.history.last().filter(|_| task.status.is_claimable())?;
     let is_release = last.event == "coder_claim_released" && task.worktree.is_some();
-    let by = last.more.get("agent").filter(|_| is_release)?.as_str()?;
+    let by = last.text("agent").filter(|_| is_release)?;
     Some(TaskHolder { by: Name::new(by).ok()?, epoch: last.more.get("epoch")?.as_u64()? })
 }

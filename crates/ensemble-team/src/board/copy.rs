@@ -63,22 +63,14 @@ impl<'a> SharedCopy<'a> {
     pub(super) fn put_beat(&self, name: &str, found: &SharedFile) -> Result<()> {
         let directory = self.directory.join(BEATS);
         ensure(&directory)?;
-        let files: Vec<(String, SharedFile)> = match is_missing(found) {
-            true => Vec::new(),
-            false => vec![(name.to_owned(), found.clone())],
-        };
-        replace(&directory, &files, |found| found == name)
+        replace_one(&directory, name, found)
     }
 
     /// Makes the board that of the servers; returns the board as it was read.
     pub fn pull_board(&self) -> Result<SharedFile> {
         let _lock = self.lock()?;
         let found = self.files.read_file(BOARD)?;
-        let files: Vec<(String, SharedFile)> = match is_missing(&found) {
-            true => Vec::new(),
-            false => vec![(FILE_NAME.to_owned(), found.clone())],
-        };
-        replace(&self.directory, &files, |name| name == FILE_NAME)?;
+        replace_one(&self.directory, FILE_NAME, &found)?;
         Ok(found)
     }
 
@@ -94,6 +86,11 @@ pub(super) fn ensure(directory: &Path) -> Result<()> {
         make_directory(parent)?;
     }
     make_directory(directory)
+}
+
+fn replace_one(directory: &Path, name: &str, found: &SharedFile) -> Result<()> {
+    let file = (!is_missing(found)).then(|| (name.to_owned(), found.clone()));
+    replace(directory, file.as_slice(), |other| other == name)
 }
 
 /// Writes the files that differ, and removes those of this kind that are not there.

@@ -1,8 +1,6 @@
 //! A copy of the board that a person edits. It replaces the board if it is valid and the board has
 //! not changed since.
 
-use std::path::Path;
-
 use serde_json::json;
 
 use super::journal::JournalEntry;
@@ -63,8 +61,7 @@ impl BoardDraft {
                 super::schema::set(fields, super::schema::BOARD, "epoch", epoch);
             }
         }
-        let directory = board.path.parent().unwrap_or_else(|| Path::new("."));
-        super::stamps::fold_into(&mut value, &state, directory);
+        super::stamps::fold_into(&mut value, &state, board.beside());
         let new = text.update(&value, &board.path)?;
         let (_, _, state) = load(new.source(), &board.path)?;
         let data = json!({ "steps": [{ "what": "board.edited_by_hand" }], "count": 1 });

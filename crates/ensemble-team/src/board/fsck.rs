@@ -13,7 +13,6 @@
 //! lease lately, or that no watcher records the leases.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -21,7 +20,7 @@ use super::BoardError;
 use super::duties::disagrees;
 use super::journal::JournalEntry;
 use super::leases::BEATS;
-use super::state::{BoardAgent, State, TaskStatus};
+use super::state::{BoardAgent, State, TaskHold};
 use super::steps::word;
 use super::{Board, Violation};
 use crate::proto::agent;
@@ -118,12 +117,8 @@ impl Board {
     fn outdated(&self, state: &State, place: &str, found: &mut Vec<BoardFinding>) {
         let now = self.options.clock.wall();
         for task in &state.tasks {
-            let (by, end) = match task.status {
-                TaskStatus::Claimed => (&task.assigned_to, task.lease_expires),
-                TaskStatus::ReadyForReview => (&task.reviewing_by, task.review_lease_expires),
-                _ => continue,
-            };
-            if let (Some(by), Some(end)) = (by, end.filter(|end| *end < now)) {
+            let Some(TaskHold { by, until, .. }) = task.hold() else { continue };
+            if let Some(end) = until.filter(|end| *end < now) {
                 let problem = format!("`{by}` held it until {end} and has not renewed it since");
                 let path = format!("{place}: task {}", task.id);
                 found.push(BoardFinding::new(path, problem).mark_as_note());
@@ -132,7 +127,7 @@ impl Board {
     }
 
     fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
-        let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let parent = Dir::open(self.beside())?;
         let Some(dir) = allow_missing(parent.open_child(BEATS))? else { return Ok(()) };
         if orphaned_files(&dir, &self.read()?)?.is_empty() {
             return Ok(());
@@ -156,7 +151,7 @@ impl Board {
 
     /// Edited copies that were not applied to the board.
     fn beside_it(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
-        let dir = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let dir = Dir::open(self.beside())?;
         for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
             let path = dir.path().join(&name).display().to_string();
             let problem = "is an edited copy that was not applied to the board";

@@ -159,8 +159,7 @@ pub fn is_left_behind(task: &BoardTask) -> bool {
     let waits = task.status.is_claimable()
         || (task.status == TaskStatus::ReadyForReview && task.reviewing_by.is_none());
     let is_loss = |line: &HistoryEvent| {
-        let reason = line.more.get("reason").and_then(|reason| reason.as_str());
-        releases.contains(&line.event.as_str()) && reason == Some(LEASE_RAN_OUT)
+        releases.contains(&line.event.as_str()) && line.text("reason") == Some(LEASE_RAN_OUT)
     };
     // A released task may be salvaged afterwards.
     let last = task.history.iter().rev().find(|line| line.event != "salvaged");

@@ -234,8 +234,7 @@ impl Board {
 
     /// The control files, the strongest last: those beside the board, and those of all hosts.
     pub fn controls(&self) -> Result<Vec<ActiveControl>> {
-        let mut found =
-            ActiveControl::read_all(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let mut found = ActiveControl::read_all(self.beside())?;
         let BoardOptions { copy, shared, .. } = &self.options;
         let others = match (shared, copy) {
             (Some(files), _) => ActiveControl::read_shared(&**files)?,
@@ -272,9 +271,10 @@ impl Board {
         if let Some(copy) = self.copy() {
             return self.read_shared(&copy);
         }
-        let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
         let no_board = || self.missing();
-        let Some(dir) = allow_missing(Dir::open(parent))? else { return Err(no_board().into()) };
+        let Some(dir) = allow_missing(Dir::open(self.beside()))? else {
+            return Err(no_board().into());
+        };
         let bytes = dir.read(file_name(&self.path), BOARD_BYTES_MAX)?.ok_or_else(no_board)?;
         utf8(&bytes, &self.path)
     }

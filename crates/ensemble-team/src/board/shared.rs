@@ -170,7 +170,7 @@ impl Board {
             return Ok((HeldBoard::File(document), source));
         };
         let patience = self.options.patience;
-        super::copy::ensure(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        super::copy::ensure(self.beside())?;
         let here = FileLock::acquire(&self.path.with_extension("yaml.lock"), patience)?;
         let mut lock = self.take_shared(files, LOCK, patience)?;
         let found = files.read_file(BOARD)?;
@@ -249,7 +249,7 @@ impl Board {
         name: &str,
         change: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let directory = self.beside();
         let Some((files, copy)) = self.files().zip(self.copy()) else {
             return if self.is_shared() {
                 Err(self.without_connection())

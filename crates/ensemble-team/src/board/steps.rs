@@ -35,7 +35,7 @@ impl LockedBoard<'_> {
         event: Event,
         what: &str,
         entry: HistoryEntry,
-    ) -> Result<Vec<Effect>> {
+    ) -> Result<()> {
         let task = self.task(id)?;
         let before = task.status;
         let (machine, effects) = machine(task, self.state().config.limits(Some(task)))
@@ -62,8 +62,7 @@ impl LockedBoard<'_> {
         }
         self.record_step(&format!("task.{}", entry.event), step);
         self.refresh()?;
-        self.give_up(id, &effects)?;
-        Ok(effects)
+        self.give_up(id, &effects)
     }
 
     fn give_up(&mut self, id: &Name, effects: &[Effect]) -> Result<()> {
@@ -208,15 +207,19 @@ pub fn last_coder(task: &BoardTask) -> Option<Name> {
 
 fn last_claim(task: &BoardTask) -> Option<(TaskOrigin, Option<Name>)> {
     task.history.iter().rev().find_map(|happened| {
-        let from = match happened.event.as_str() {
-            "claimed" => TaskOrigin::Unclaimed,
-            "reclaimed_after_rejection" | "reassigned_after_rejection" => TaskOrigin::Rejected,
-            "claimed_for_integration_fix" => TaskOrigin::IntegrationFailed,
-            _ => return None,
-        };
-        let by = happened.more.get("agent").and_then(Value::as_str);
-        Some((from, by.and_then(|by| Name::new(by).ok())))
+        let by = happened.text("agent").and_then(|by| Name::new(by).ok());
+        Some((claimed_from(&happened.event)?, by))
     })
+}
+
+/// The status before a claim; `None` for an event that is not a claim.
+pub(super) fn claimed_from(event: &str) -> Option<TaskOrigin> {
+    match event {
+        "claimed" => Some(TaskOrigin::Unclaimed),
+        "reclaimed_after_rejection" | "reassigned_after_rejection" => Some(TaskOrigin::Rejected),
+        "claimed_for_integration_fix" => Some(TaskOrigin::IntegrationFailed),
+        _ => None,
+    }
 }
 
 fn origin(task: &BoardTask) -> TaskOrigin {

@@ -109,12 +109,12 @@ impl LockedBoard<'_> {
     /// Moves a task from DRAFT to UNCLAIMED.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let entry = HistoryEntry::new("finalized", None, json!({}));
-        self.step(id, Event::Finalize, "finalize", entry).map(drop)
+        self.step(id, Event::Finalize, "finalize", entry)
     }
 
     pub fn iterate(&mut self, id: &Name, holder: &TaskHolder) -> Result<()> {
         let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
-        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry).map(drop)
+        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry)
     }
 
     /// The holder submits its work. So may the last holder, under the epoch that it had, as long as the task was not
@@ -209,7 +209,7 @@ impl LockedBoard<'_> {
     /// Moves a task from BLOCKED to ABANDONED.
     pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
         let entry = HistoryEntry::new("abandoned", None, json!({ "reason": reason }));
-        self.step(id, Event::Abandon, "abandon", entry).map(drop)
+        self.step(id, Event::Abandon, "abandon", entry)
     }
 
     pub fn approve(&mut self, id: &Name, reviewer: &TaskHolder, commit: &str) -> Result<()> {
@@ -256,7 +256,7 @@ impl LockedBoard<'_> {
     /// Moves a task from APPROVED to INTEGRATION_FAILED.
     pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
         let entry = HistoryEntry::new("integration_failed", None, json!({ "reason": reason }));
-        self.step(id, Event::FailIntegration, "report a failed merge of", entry).map(drop)
+        self.step(id, Event::FailIntegration, "report a failed merge of", entry)
     }
 
     /// Notes why an approved task cannot be merged now. The task stays APPROVED; the next merge clears

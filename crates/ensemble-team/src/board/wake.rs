@@ -68,9 +68,7 @@ pub fn wake(state: &State) -> Vec<PlannerCall> {
     let is_over =
         |goal: &super::Goal| matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted));
     let only_drafts = drafts.len() == state.tasks.len();
-    let discovered = state.discovered.iter().filter(|discovery| {
-        discovery.urgency.as_deref() == Some("immediate") && discovery.converted_to_task.is_none()
-    });
+    let discovered = state.discovered.iter().filter(|discovery| discovery.is_urgent());
     let found = [
         (PlannerWake::BlockedTasks, those(&|task| task.status == TaskStatus::Blocked)),
         (PlannerWake::IntegrationFailed, those(&is_unmerged)),
@@ -110,13 +108,14 @@ pub struct WakeOccurrence {
 pub fn occurrences(state: &State, calls: &[PlannerCall]) -> BTreeSet<WakeOccurrence> {
     let number = |wake: PlannerWake, id: &Name| -> usize {
         let Some(task) = state.task(id) else { return 0 };
-        let times = |event: &str| task.history.iter().filter(|line| line.event == event).count();
         match wake {
-            PlannerWake::BlockedTasks => times("blocked"),
-            PlannerWake::IntegrationFailed => times("integration_failed") + times("merge_refused"),
+            PlannerWake::BlockedTasks => task.times("blocked"),
+            PlannerWake::IntegrationFailed => {
+                task.times("integration_failed") + task.times("merge_refused")
+            }
             PlannerWake::HypothesisExhausted => task.failed_by.len(),
             PlannerWake::AgentGone => {
-                times("coder_claim_released") + times("review_claim_released")
+                task.times("coder_claim_released") + task.times("review_claim_released")
             }
             _ => 0,
         }

@@ -28,7 +28,7 @@ pub(super) fn of_former_agents(
         ));
     }
     let saved = task.history.iter().rev().find(|line| line.event == "salvaged");
-    if let Some(place) = saved.and_then(|line| line.more.get("ref")?.as_str()) {
+    if let Some(place) = saved.and_then(|line| line.text("ref")) {
         parts.push(format!("- saved from an earlier worktree: `git log -p {}`", line(place)));
     }
     let parts: String = parts.iter().map(|part| format!("\n  {part}")).collect();

@@ -106,7 +106,7 @@ pub(super) fn reviewer(task: &BoardTask) -> Vec<String> {
 
 fn latest_reason(task: &BoardTask, event: &str) -> String {
     let last = task.history.iter().rev().find(|line| line.event == event);
-    let reason = last.and_then(|line| line.more.get("reason")?.as_str());
+    let reason = last.and_then(|line| line.text("reason"));
     reason.map_or_else(String::new, |reason| format!("\n  {}", said(Some(reason))))
 }
 

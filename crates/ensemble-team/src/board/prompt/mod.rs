@@ -22,6 +22,7 @@ use super::{BoardError, BoardObstacle};
 use std::path::{Path, PathBuf};
 
 use super::state::{BoardTask, State, TaskStatus};
+use super::steps::claimed_from;
 use super::wake::PlannerCall;
 use super::{ActiveControl, Board, project_in};
 use crate::template::TemplateForm;
@@ -310,19 +311,10 @@ fn not_held(id: &Name, role: &str, why: BoardObstacle) -> Error {
     BoardError::not_allowed(format!("build the {role}'s prompt for task `{id}`"), why)
 }
 
-/// History events that record a coder's claim.
-const CLAIMS: [&str; 4] = [
-    "claimed",
-    "reclaimed_after_rejection",
-    "reassigned_after_rejection",
-    "claimed_for_integration_fix",
-];
-
 /// Whether an agent worked on the task before, at this claim or an earlier one, or hand-over notes exist.
 fn is_resumed(state: &State, task: &BoardTask) -> bool {
-    let is_claim = |event: &str| CLAIMS.contains(&event);
-    let begun = task.history.iter().map(|line| line.event.as_str());
-    let begun = begun.filter(|event| is_claim(event) || *event == "iteration");
+    let is_begun = |event: &&str| claimed_from(event).is_some() || *event == "iteration";
+    let begun = task.history.iter().map(|line| line.event.as_str()).filter(is_begun);
     notes_of(state, task).is_some() || begun.count() > 1
 }
 

@@ -130,9 +130,6 @@ fn of_people(state: &State, reader: &PromptReader<'_>) -> Vec<String> {
 }
 
 fn immediate(state: &State) -> Vec<String> {
-    let waits = |found: &&Discovery| {
-        found.urgency.as_deref() == Some("immediate") && found.converted_to_task.is_none()
-    };
     let told = |found: &Discovery| {
         let field = |name: &str| found.more.get(name).and_then(Value::as_str);
         let mut told = format!("{}: {}", found.id, said(field("description")));
@@ -145,7 +142,7 @@ fn immediate(state: &State) -> Vec<String> {
         }
         told
     };
-    state.discovered.iter().filter(waits).map(told).collect()
+    state.discovered.iter().filter(|found| found.is_urgent()).map(told).collect()
 }
 
 /// Metrics of the sprint that the seed computes.
