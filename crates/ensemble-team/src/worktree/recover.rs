@@ -11,6 +11,7 @@
 //! | a directory that git does not know; a worktree that could not be removed | reported to a person |
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -38,11 +39,14 @@ pub struct WorktreeFinding {
 }
 
 impl WorktreeFinding {
+    fn new(task: Option<&BoardTask>, path: impl fmt::Display, problem: impl Into<String>) -> Self {
+        let (task, path) = (task.map(|task| task.id.clone()), path.to_string());
+        Self { task, path, problem: problem.into(), repaired: false, is_note: false }
+    }
+
     /// A worktree whose repair failed. It must not end the repair of the others.
     fn failed(task: &BoardTask, path: &Path, error: &Error) -> Self {
-        let (task, path) = (Some(task.id.clone()), path.display().to_string());
-        let problem = format!("it cannot be repaired: {error}");
-        Self { task, path, problem, repaired: false, is_note: false }
+        Self::new(Some(task), path.display(), format!("it cannot be repaired: {error}"))
     }
 }
 
@@ -101,8 +105,7 @@ impl Worktrees {
         let Some(fault) = self.missing_merge(state, (&branch, head.is_some()), &at)? else {
             return Ok(());
         };
-        let (path, problem) = (reference, fault.to_string());
-        found.push(WorktreeFinding { task: None, path, problem, repaired: false, is_note: false });
+        found.push(WorktreeFinding::new(None, reference, fault.to_string()));
         Ok(())
     }
 
@@ -112,16 +115,14 @@ impl Worktrees {
         repair: bool,
         found: &mut Vec<WorktreeFinding>,
     ) -> Result<()> {
-        let note = |task: Option<Name>, path: String, problem: &str| {
-            let problem = problem.to_owned();
-            WorktreeFinding { task, path, problem, repaired: repair, is_note: false }
-        };
+        let note = |finding| WorktreeFinding { repaired: repair, ..finding };
         let scratches = match repair {
             true => self.sweep_scratches(merging)?,
             false => self.inside().filter(|path| self.is_scratch(path)).collect(),
         };
         for path in scratches {
-            found.push(note(None, path.display().to_string(), "a merge was interrupted here"));
+            let problem = "a merge was interrupted here";
+            found.push(note(WorktreeFinding::new(None, path.display(), problem)));
         }
         let state = self.board.read()?;
         let integration = self.integration_ref()?;
@@ -129,7 +130,9 @@ impl Worktrees {
         for task in state.tasks.iter().filter(|task| task.status == TaskStatus::Approved) {
             let problem = "it is merged, but the board says APPROVED";
             match self.recover_merge(task, &head, repair) {
-                Ok(true) => found.push(note(Some(task.id.clone()), integration.clone(), problem)),
+                Ok(true) => {
+                    found.push(note(WorktreeFinding::new(Some(task), &integration, problem)));
+                }
                 Ok(false) => {}
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => {
@@ -203,8 +206,8 @@ impl Worktrees {
                 (format!("{what}: the task is {}{then}", task.status.as_str()), repaired)
             }
         };
-        let (task, path) = (Some(task.id.clone()), path.display().to_string());
-        found.push(WorktreeFinding { task, path, problem, repaired, is_note });
+        let finding = WorktreeFinding::new(Some(task), path.display(), problem);
+        found.push(WorktreeFinding { repaired, is_note, ..finding });
         Ok(())
     }
 
@@ -283,10 +286,8 @@ impl Worktrees {
             } else {
                 "it is not a worktree, and its owner is unknown"
             };
-            let (path, problem) = (path.display().to_string(), problem.to_owned());
-            let entry =
-                WorktreeFinding { task: None, path, problem, repaired: false, is_note: true };
-            found.push(entry);
+            let finding = WorktreeFinding::new(None, path.display(), problem);
+            found.push(WorktreeFinding { is_note: true, ..finding });
         }
         Ok(())
     }
