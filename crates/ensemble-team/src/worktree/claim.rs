@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::list::shown_path;
-use super::prepare::{check_name, epoch};
+use super::prepare::check_name;
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees, is_not_allowed};
 use crate::admission::TaskAct;
@@ -152,8 +152,8 @@ impl Worktrees {
         let path = shown_path(&self.project.join(&plan.worktree));
         let commit = || -> Result<GrantedClaim> {
             let mut locked = self.board.lock()?;
-            if let Some(Salvage { reference, commit }) = &prepared.salvage {
-                locked.note_retired(id, Some((reference, commit)))?;
+            if let Some(salvage) = &prepared.salvage {
+                locked.note_retired(id, Some(salvage.place()))?;
             }
             let granted = locked.commit_claim(&plan, prepared.base.as_deref())?;
             locked.commit()?;
@@ -174,7 +174,7 @@ impl Worktrees {
                 let now = self.board.read().ok().and_then(|state| state.task(id).cloned());
                 let is_claimed = now.is_none_or(|now| now.status == TaskStatus::Claimed);
                 if prepared.base.is_some() && !is_claimed {
-                    self.retire(&lock, id, epoch(&task), &path)?;
+                    self.retire(&lock, &task, &path)?;
                 }
                 // The claim was allowed a moment ago, so another process has changed the board
                 // since.

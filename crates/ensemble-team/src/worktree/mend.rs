@@ -15,7 +15,6 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::list::WorktreeEntry;
-use super::prepare::epoch;
 use super::retire::RetiredWorktree;
 use super::{GitError, Worktrees};
 use crate::board::BoardTask;
@@ -69,13 +68,8 @@ impl Worktrees {
         if self.is_foreign(path) {
             return Ok(false);
         }
-        let kept = self.set_aside(&task.id, epoch(task), path)?;
-        self.tell_retired(
-            &task.id,
-            epoch(task),
-            path,
-            &RetiredWorktree { kept, ..RetiredWorktree::default() },
-        );
+        let kept = self.set_aside(task, path)?;
+        self.tell_retired(task, path, &RetiredWorktree { kept, ..RetiredWorktree::default() });
         self.rebuild(lock, task, path, pushed)
     }
 

@@ -227,9 +227,7 @@ impl Worktrees {
             ..RetiredWorktree::default()
         });
         if let Some(salvage) = &retired.salvage {
-            let mut locked = self.board.lock()?;
-            locked.note_retired(id, Some((&salvage.reference, &salvage.commit)))?;
-            locked.commit()?;
+            self.note_retired(&task, Some(salvage))?;
         }
         Ok(MergeOutcome::Done { commit: merge.to_owned(), retired })
     }

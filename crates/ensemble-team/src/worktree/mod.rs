@@ -74,6 +74,7 @@ pub(crate) use git::CEILING_VARIABLE;
 use git::GitRepository;
 pub use git::without_git;
 use list::shown_path;
+use prepare::epoch;
 use remote::RemoteBranches;
 
 /// The branch for approved work, if neither the board nor a configuration names one. It is created
@@ -277,7 +278,8 @@ impl Worktrees {
     }
 
     /// Records the result of removing a worktree.
-    fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &RetiredWorktree) {
+    fn tell_retired(&self, task: &BoardTask, path: &Path, retired: &RetiredWorktree) {
+        let (task, epoch) = (&task.id, epoch(task));
         if let Some(Salvage { reference, commit, .. }) = &retired.salvage {
             let data = json!({
                 "task": task, "epoch": epoch, "ref": reference, "commit": commit,

@@ -40,14 +40,14 @@ impl Worktrees {
             return Ok(PreparedWorktree { base: None, salvage });
         }
         let base = self.integration_head(lock, seen)?;
-        let mut salvage = self.retire(lock, &task.id, epoch(task), &path)?.salvage;
+        let mut salvage = self.retire(lock, task, &path)?.salvage;
         if let Some(seen) = seen {
             let left_there = self.publish(lock, task, seen, BranchMove::To(&base))?;
             salvage = salvage.or(left_there);
         }
         if let Err(error) = self.add(lock, &path, &plan.branch, Some(&base)) {
             // Remove the partial worktree, which no agent has used.
-            let _ = self.retire(lock, &task.id, epoch(task), &path);
+            let _ = self.retire(lock, task, &path);
             return Err(error);
         }
         Ok(PreparedWorktree { base: Some(base), salvage })
@@ -99,15 +99,15 @@ impl Worktrees {
             return Ok(None);
         }
         let Some(entry) = entry.filter(|entry| entry.branch.as_ref() == Some(&branch)) else {
-            return Ok(self.retire(lock, &task.id, epoch(task), path)?.salvage);
+            return Ok(self.retire(lock, task, path)?.salvage);
         };
         if !self.dirt(&entry.path)?.changed.is_empty() {
-            return Ok(self.retire(lock, &task.id, epoch(task), path)?.salvage);
+            return Ok(self.retire(lock, task, path)?.salvage);
         }
         // A clean worktree keeps its ignored files, such as caches of builds.
         let saved = match self.is_ancestor(&here, wanted)? {
             true => None,
-            false => Some(self.keep_commit(lock, &task.id, epoch(task), &here)?),
+            false => Some(self.keep_commit(lock, task, &here)?),
         };
         self.git.at(&entry.path).under(lock).run(&["reset", "--quiet", "--keep", wanted])?;
         Ok(saved)
@@ -121,11 +121,11 @@ impl Worktrees {
         task: &BoardTask,
         entry: &WorktreeEntry,
     ) -> Result<Option<Salvage>> {
-        let snapshot = self.snapshot(lock, &task.id, epoch(task), entry)?;
+        let snapshot = self.snapshot(lock, task, entry)?;
         if snapshot.is_clean {
             return Ok(None);
         }
-        self.keep_commit(lock, &task.id, epoch(task), &snapshot.commit).map(Some)
+        self.keep_commit(lock, task, &snapshot.commit).map(Some)
     }
 
     /// Rebuilds a worktree from its committed state: its branch, or without that `pushed`, or without both what was

@@ -258,13 +258,10 @@ impl Worktrees {
             Err(other) => return Err(other),
         };
         let salvage = retired.salvage.as_ref();
-        let salvage = salvage.map(|it| (it.reference.as_str(), it.commit.as_str()));
         // A worktree of another host stays on the board.
         let is_ours = self.board.other_host(task).is_none();
         if salvage.is_some() || (task.worktree.is_some() && is_ours) {
-            let mut locked = self.board.lock()?;
-            locked.note_retired(&task.id, salvage)?;
-            locked.commit()?;
+            self.note_retired(task, salvage)?;
         }
         Ok(true)
     }

@@ -23,7 +23,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::git::{CEILING_VARIABLE, GitCall};
-use super::prepare::epoch;
 use super::salvage::{SALVAGE, Salvage};
 use super::{GitError, Operation, WorktreeFault, Worktrees};
 use crate::board::{BoardTask, is_branch};
@@ -223,7 +222,7 @@ impl Worktrees {
         if let (Some(old), BranchMove::To(_) | BranchMove::Away) = (&seen.branch, to)
             && !self.is_safe(old, to, seen)?
         {
-            kept = Some(self.keep_commit(lock, &task.id, epoch(task), old)?);
+            kept = Some(self.keep_commit(lock, task, old)?);
         }
         let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
         let (mut leases, mut specs) = (Vec::new(), self.unpublished(&task.id, seen)?);

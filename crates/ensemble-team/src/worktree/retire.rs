@@ -19,7 +19,6 @@ use super::salvage::{Salvage, WorktreeSnapshot};
 use super::{GitError, Operation, WorktreeFault, Worktrees};
 use crate::board::BoardTask;
 use ensemble_core::durable::FileLock;
-use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 /// How often another process may write into a worktree while its content is saved.
@@ -46,16 +45,15 @@ impl Worktrees {
     pub(super) fn retire(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         path: &Path,
     ) -> Result<RetiredWorktree> {
         let entries = self.entries()?;
-        let branch = format!("refs/heads/{}", Self::branch_of(task));
+        let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
         let tip = self.commit_at(&branch)?;
         let is_elsewhere =
             |entry: &&WorktreeEntry| entry.path != path && self.has_branch(entry, &branch);
-        let operation = || Operation::RemoveBranch(Self::branch_of(task));
+        let operation = || Operation::RemoveBranch(Self::branch_of(&task.id));
         if let Some(other) = entries.iter().find(is_elsewhere) {
             return Err(WorktreeFault::CheckedOut { path: other.path.clone() }.to(operation()));
         }
@@ -76,16 +74,16 @@ impl Worktrees {
         match entry {
             Some(entry) => {
                 retired.was_there = true;
-                self.put_aside(lock, task, epoch, &entry, tip.as_deref(), &mut retired)?;
+                self.put_aside(lock, task, &entry, tip.as_deref(), &mut retired)?;
             }
             None => {
                 if is_half_made {
                     self.remove_entry(lock, path)?;
                 }
-                self.salvage_tips(lock, task, epoch, None, tip.as_deref(), &mut retired)?;
+                self.salvage_tips(lock, task, None, tip.as_deref(), &mut retired)?;
             }
         }
-        if let Some(kept) = self.set_aside(task, epoch, path)? {
+        if let Some(kept) = self.set_aside(task, path)? {
             retired.was_there = true;
             retired.kept = Some(kept);
         }
@@ -96,7 +94,7 @@ impl Worktrees {
         if let Some(tip) = tip {
             self.delete_ref(lock, &branch, &tip)?;
         }
-        self.tell_retired(task, epoch, path, &retired);
+        self.tell_retired(task, path, &retired);
         Ok(retired)
     }
 
@@ -110,7 +108,7 @@ impl Worktrees {
         to: BranchMove<'_>,
     ) -> Result<RetiredWorktree> {
         let seen = self.fetch_remote_state(Some(&task.id))?;
-        let mut retired = self.retire(lock, &task.id, epoch(task), path)?;
+        let mut retired = self.retire(lock, task, path)?;
         if let Some(seen) = &seen {
             let left_there = self.publish(lock, task, seen, to)?;
             retired.salvage = retired.salvage.or(left_there);
@@ -132,8 +130,7 @@ impl Worktrees {
     fn put_aside(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         entry: &WorktreeEntry,
         tip: Option<&str>,
         retired: &mut RetiredWorktree,
@@ -141,7 +138,7 @@ impl Worktrees {
         let mut trouble = "a process keeps writing into it".to_owned();
         let mut looked: Option<WorktreeSnapshot> = None;
         for _ in 0..LOOKS_MAX {
-            let snapshot = match self.snapshot(lock, task, epoch, entry).map_err(Error::into_area) {
+            let snapshot = match self.snapshot(lock, task, entry).map_err(Error::into_area) {
                 Ok(snapshot) => snapshot,
                 Err(Ok(failed)) => {
                     trouble = GitError::to_string(&failed);
@@ -152,7 +149,7 @@ impl Worktrees {
             retired.ignored.clone_from(&snapshot.ignored);
             let is_same = looked.as_ref().is_some_and(|looked| looked.commit == snapshot.commit);
             if !is_same {
-                self.salvage_tips(lock, task, epoch, Some(&snapshot.commit), tip, retired)?;
+                self.salvage_tips(lock, task, Some(&snapshot.commit), tip, retired)?;
             }
             let removed = match (is_same, snapshot.is_clean) {
                 (true, _) => self.remove_saved(lock, &entry.path),
@@ -173,8 +170,8 @@ impl Worktrees {
         if !entry.path.exists() {
             return self.remove_entry(lock, &entry.path);
         }
-        self.salvage_tips(lock, task, epoch, entry.head.as_deref(), tip, retired)?;
-        let place = self.move_entry(lock, task, epoch, entry)?;
+        self.salvage_tips(lock, task, entry.head.as_deref(), tip, retired)?;
+        let place = self.move_entry(lock, task, entry)?;
         retired.kept = Some((place, trouble));
         Ok(())
     }
@@ -215,8 +212,7 @@ impl Worktrees {
     fn salvage_tips(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         found: Option<&str>,
         tip: Option<&str>,
         retired: &mut RetiredWorktree,
@@ -237,11 +233,11 @@ impl Worktrees {
             [one] => one.clone(),
             [one, ..] => {
                 let tree = self.repository().run(&["rev-parse", &format!("{one}^{{tree}}")])?;
-                let text = format!("What was left of task {task}, claim {epoch}");
+                let text = format!("What was left of task {}, claim {}", task.id, epoch(task));
                 self.commit_tree(lock, &tree, &tips, &text)?
             }
         };
-        retired.salvage = Some(self.keep_commit(lock, task, epoch, &commit)?);
+        retired.salvage = Some(self.keep_commit(lock, task, &commit)?);
         Ok(())
     }
 
@@ -249,8 +245,7 @@ impl Worktrees {
     fn move_entry(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         entry: &WorktreeEntry,
     ) -> Result<PathBuf> {
         if let (Some(_), Some(head)) = (&entry.branch, &entry.head) {
@@ -258,7 +253,7 @@ impl Worktrees {
             call.run(&["update-ref", "--no-deref", "HEAD", head])?;
         }
         // `git worktree move` refuses worktrees with submodules.
-        let place = self.move_away(task, epoch, &entry.path)?;
+        let place = self.move_away(task, &entry.path)?;
         self.relink(lock, &place)?;
         Ok(place)
     }
@@ -267,19 +262,18 @@ impl Worktrees {
     /// the reason.
     pub(super) fn set_aside(
         &self,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         path: &Path,
     ) -> Result<Option<(PathBuf, String)>> {
         if path.symlink_metadata().is_err() || std::fs::remove_dir(path).is_ok() {
             return Ok(None);
         }
-        let place = self.move_away(task, epoch, path)?;
+        let place = self.move_away(task, path)?;
         Ok(Some((place, "git does not work in it".to_owned())))
     }
 
-    fn move_away(&self, task: &Name, epoch: u64, path: &Path) -> Result<PathBuf> {
-        let place = self.free_place(task, epoch);
+    fn move_away(&self, task: &BoardTask, path: &Path) -> Result<PathBuf> {
+        let place = self.free_place(task);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(path.to_owned());
         };
@@ -289,7 +283,8 @@ impl Worktrees {
         Ok(place)
     }
 
-    fn free_place(&self, task: &Name, epoch: u64) -> PathBuf {
+    fn free_place(&self, task: &BoardTask) -> PathBuf {
+        let (task, epoch) = (&task.id, epoch(task));
         let name = |number: u64| match number {
             0 => self.directory().join(format!(".kept-{task}-{epoch}")),
             number => self.directory().join(format!(".kept-{task}-{epoch}.{number}")),

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::changes::STATUS;
 use super::list::WorktreeEntry;
+use super::prepare::epoch;
 use super::remote::digits;
 use super::{GitError, Worktrees};
+use crate::board::BoardTask;
 use ensemble_core::durable::FileLock;
-use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
 /// Prefix of the refs of saved work: `refs/ensemble/salvage/<task>/<epoch>`.
@@ -28,6 +29,13 @@ pub struct Salvage {
     /// The commit. The last one holds uncommitted work. Its parents are HEAD, the index if it
     /// differed, and the task's branch if HEAD was elsewhere.
     pub commit: String,
+}
+
+impl Salvage {
+    /// As the board notes it: the ref and the commit.
+    pub(super) fn place(&self) -> (&str, &str) {
+        (&self.reference, &self.commit)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +78,10 @@ impl Worktrees {
     pub(super) fn snapshot(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         entry: &WorktreeEntry,
     ) -> Result<WorktreeSnapshot> {
-        let path = &entry.path;
+        let (path, id, epoch) = (&entry.path, &task.id, epoch(task));
         let nothing = || GitError::NoCommit { path: path.clone() };
         let head = entry.head.clone().ok_or_else(nothing)?;
         let GitStatus { changed, mut ignored } = self.dirt(path)?;
@@ -88,11 +95,11 @@ impl Worktrees {
         if let Ok(staged) = self.git.at(path).under(lock).run(&["write-tree"]) {
             let head_tree = self.git.at(path).run(&["rev-parse", "HEAD^{tree}"])?;
             if staged != head_tree && staged != tree {
-                let text = format!("What was staged for task {task}, claim {epoch}");
+                let text = format!("What was staged for task {id}, claim {epoch}");
                 parents.push(self.commit_tree(lock, &staged, &parents, &text)?);
             }
         }
-        let text = format!("What was left uncommitted of task {task}, claim {epoch}");
+        let text = format!("What was left uncommitted of task {id}, claim {epoch}");
         let commit = self.commit_tree(lock, &tree, &parents, &text)?;
         Ok(WorktreeSnapshot { commit, is_clean: false, ignored })
     }
@@ -143,11 +150,10 @@ impl Worktrees {
     pub(super) fn keep_commit(
         &self,
         lock: &FileLock,
-        task: &Name,
-        epoch: u64,
+        task: &BoardTask,
         commit: &str,
     ) -> Result<Salvage> {
-        let below = format!("{SALVAGE}/{task}/");
+        let (below, epoch) = (format!("{SALVAGE}/{}/", task.id), epoch(task));
         let call = self.repository();
         let known =
             call.run(&["for-each-ref", "--format=%(refname)", "--contains", commit, &below])?;

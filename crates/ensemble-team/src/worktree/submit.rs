@@ -2,7 +2,6 @@
 //! without other changes. With a remote, the commit is pushed before the board says that it was submitted.
 
 use super::list::WorktreeEntry;
-use super::prepare::epoch;
 use super::remote::{BranchMove, RemoteBranches};
 use super::salvage::Salvage;
 use super::{Operation, WorktreeFault, Worktrees};
@@ -62,8 +61,8 @@ impl Worktrees {
         };
         let mut locked = self.board.lock()?;
         locked.submit(id, holder, &head)?;
-        if let Some(Salvage { reference, commit }) = &replaced {
-            locked.note_retired(id, Some((reference, commit)))?;
+        if let Some(salvage) = &replaced {
+            locked.note_retired(id, Some(salvage.place()))?;
         }
         locked.commit()?;
         Ok(head)
@@ -93,10 +92,7 @@ impl Worktrees {
             self.make_again(&lock, task, &path, Some(wanted))?;
         }
         self.publish(&lock, task, seen, BranchMove::Stay)?;
-        let Some(Salvage { reference, commit }) = saved else { return Ok(()) };
-        let mut locked = self.board.lock()?;
-        locked.note_retired(&task.id, Some((&reference, &commit)))?;
-        locked.commit().map(drop)
+        saved.map_or(Ok(()), |saved| self.note_retired(task, Some(&saved)))
     }
 
     /// A reviewer gives its verdict on the submitted commit. The worktree must be clean and at that
@@ -174,13 +170,18 @@ impl Worktrees {
             return Ok(());
         }
         let lock = self.lock()?;
-        let kept = self.keep_commit(&lock, &task.id, epoch(task), &head)?;
+        let kept = self.keep_commit(&lock, task, &head)?;
         if let Some(seen) = self.fetch_remote_state(Some(&task.id))? {
             self.publish(&lock, task, &seen, BranchMove::Stay)?;
         }
         self.git.at(&entry.path).under(&lock).run(&["reset", "--quiet", "--keep", submitted])?;
+        self.note_retired(task, Some(&kept))
+    }
+
+    /// Notes on the board that a worktree was removed or taken back, and where its work was saved.
+    pub(super) fn note_retired(&self, task: &BoardTask, saved: Option<&Salvage>) -> Result<()> {
         let mut locked = self.board.lock()?;
-        locked.note_retired(&task.id, Some((&kept.reference, &kept.commit)))?;
+        locked.note_retired(&task.id, saved.map(Salvage::place))?;
         locked.commit().map(drop)
     }
 
