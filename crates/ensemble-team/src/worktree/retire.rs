@@ -37,8 +37,6 @@ pub struct RetiredWorktree {
     pub kept: Option<(PathBuf, String)>,
     /// Ignored files that were removed with it; only the first few.
     pub ignored: Vec<String>,
-    /// Whether there was anything to remove.
-    pub was_there: bool,
 }
 
 impl Worktrees {
@@ -61,10 +59,7 @@ impl Worktrees {
             return Err(WorktreeFault::OtherRepository { path: path.to_owned() }.to(operation()));
         }
         let known = entries.into_iter().find(|entry| entry.path == path);
-        let mut retired = RetiredWorktree {
-            was_there: tip.is_some() || known.is_some(),
-            ..RetiredWorktree::default()
-        };
+        let mut retired = RetiredWorktree::default();
         // A half-made worktree was never reported to an agent.
         let is_half_made = known.is_some_and(|entry| entry.is_half_made);
         let entry = match self.sound_entry(path)? {
@@ -72,10 +67,7 @@ impl Worktrees {
             found => found,
         };
         match entry {
-            Some(entry) => {
-                retired.was_there = true;
-                self.put_aside(lock, task, &entry, tip.as_deref(), &mut retired)?;
-            }
+            Some(entry) => self.put_aside(lock, task, &entry, tip.as_deref(), &mut retired)?,
             None => {
                 if is_half_made {
                     self.remove_entry(lock, path)?;
@@ -84,7 +76,6 @@ impl Worktrees {
             }
         }
         if let Some(kept) = self.set_aside(task, path)? {
-            retired.was_there = true;
             retired.kept = Some(kept);
         }
         // Git's remaining entry is only a name.
