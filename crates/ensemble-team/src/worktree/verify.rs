@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use super::{WorktreeFault, Worktrees};
-use crate::board::{BoardTask, State, TaskStatus, beaten_until};
-use crate::proto::task::TaskHolder;
+use crate::board::{BoardTask, State, TaskStatus};
 use ensemble_core::Result;
 use ensemble_core::message::{Name, Timestamp};
 
@@ -80,11 +79,7 @@ impl Worktrees {
             let text = format!("`{agent}` is not registered on the blackboard");
             return Err(UnfitReason::NothingAssigned(text));
         };
-        let registration = entry.epoch.unwrap_or_default();
-        let holder = TaskHolder { by: agent.clone(), epoch: registration };
-        let board = self.board.path().parent();
-        let beaten = board.and_then(|directory| beaten_until(directory, &holder));
-        let Some(until) = entry.lease_expires.max(beaten) else {
+        let Some(until) = self.board.lease_until(state, agent) else {
             return Err(UnfitReason::Over(format!("`{agent}` has no lease")));
         };
         if until <= now {
@@ -93,7 +88,7 @@ impl Worktrees {
         Ok(VerifiedAgent {
             agent: agent.clone(),
             role: entry.role.clone(),
-            registration,
+            registration: entry.epoch.unwrap_or_default(),
             lease_until: until,
             duty: AgentDuty::None,
         })
