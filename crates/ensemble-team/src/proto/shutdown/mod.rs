@@ -143,12 +143,6 @@ pub struct AgentShutdown {
     effects: VecDeque<Effect>,
 }
 
-impl Default for AgentShutdown {
-    fn default() -> Self {
-        Self::new(GRACE)
-    }
-}
-
 impl AgentShutdown {
     /// A worker that has `grace` to finish, if it approves.
     pub const fn new(grace: Duration) -> Self {

@@ -107,7 +107,7 @@ fn missing_observation_does_not_block_the_shutdown() {
 
 #[test]
 fn stubborn_processes_are_killed_and_survivors_are_reported() {
-    let mut machine = AgentShutdown::default();
+    let mut machine = AgentShutdown::new(GRACE);
     machine.handle(at(0), Event::Begin(ShutdownConsent::Forced));
     let mut now = at(0);
     let mut signals = Vec::new();
