@@ -154,22 +154,14 @@ pub(super) fn compare(
             }
         }
     }
-    for (mailbox, messages) in
-        disk.mailboxes.iter().map(|(name, on_disk)| (name, &on_disk.messages))
-    {
-        for (id, files) in messages {
+    let nowhere = RecordPlace::default();
+    for (mailbox, on_disk) in &disk.mailboxes {
+        for (id, files) in &on_disk.messages {
             let is_told = trails.contains_key(&(mailbox.clone(), id.clone()));
             for file in files.iter().filter(|_| !is_told) {
-                let (log, is) = ("nothing", file.place.words());
+                let sides = ("nothing", file.place.words());
                 let (kind, path) = (DifferenceKind::Unrecorded, file.path.clone());
-                found.push(difference(
-                    kind,
-                    "message",
-                    id,
-                    path,
-                    (log, is),
-                    &RecordPlace::default(),
-                ));
+                found.push(difference(kind, "message", id, path, sides, &nowhere));
             }
         }
     }
@@ -190,16 +182,10 @@ fn one(
     let MessagePlace::Held { epoch, .. } = &file.place else { return None };
     let logged = trail.deliveries.get(epoch).and_then(|delivery| delivery.extended);
     let kind = match (logged, file.extended) {
-        (Some((_, count)), Some((_, sequence))) if sequence < count => {
-            DifferenceKind::Contradiction
-        }
-        (Some((seconds, count)), Some((now, sequence))) if sequence == count && seconds != now => {
-            DifferenceKind::Contradiction
-        }
-        (Some((_, count)), Some((_, sequence))) if sequence == count => return None,
-        (Some(_), None) => DifferenceKind::Contradiction,
-        (None, None) => return None,
-        (_, Some(_)) => DifferenceKind::Unrecorded,
+        (logged, now) if logged == now => return None,
+        (Some((_, count)), Some((_, sequence))) if sequence > count => DifferenceKind::Unrecorded,
+        (Some(_), _) => DifferenceKind::Contradiction,
+        (None, _) => DifferenceKind::Unrecorded,
     };
     let lease = |extended: Option<(u64, u64)>, how: &str| {
         extended.map_or_else(
