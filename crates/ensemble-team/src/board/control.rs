@@ -27,7 +27,7 @@ use serde::Serialize;
 use super::locked::LockedBoard;
 use super::shared_lock::{is_missing, put_shared};
 use super::state::State;
-use crate::proto::goal::{SprintEvent, SprintState};
+use crate::proto::goal::{SprintEvent, SprintState, next_sprint};
 use ensemble_core::document::SharedFiles;
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::message::Timestamp;
@@ -231,14 +231,7 @@ impl LockedBoard<'_> {
     pub fn step_sprint(&mut self, event: SprintEvent) -> Result<()> {
         let Some(sprint) = &self.state().sprint else { return Ok(()) };
         let status = sprint.status.unwrap_or(SprintState::InProgress);
-        let is_possible = match event {
-            SprintEvent::Checkpoint | SprintEvent::Complete => status == SprintState::InProgress,
-            SprintEvent::Resume => status == SprintState::Checkpoint,
-            SprintEvent::Abort => {
-                matches!(status, SprintState::InProgress | SprintState::Checkpoint)
-            }
-        };
-        if is_possible {
+        if next_sprint(status, event).is_ok() {
             self.sprint_event(event)?;
             self.note_metrics(None)?;
         }

@@ -140,7 +140,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
+    pub fn goal_event(&mut self, event: GoalEvent) -> Result<()> {
         let what = "change the goal";
         let Some(current) = self.state().goal.as_ref() else {
             return Err(BoardError::not_allowed(what, BoardObstacle::NoGoal));
@@ -151,11 +151,10 @@ impl LockedBoard<'_> {
         })?;
         self.section("goal", json!({}))["status"] = json!(state);
         self.record_step("goal.stepped", json!({ "status": state }));
-        self.refresh()?;
-        Ok(state)
+        self.refresh()
     }
 
-    pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
+    pub fn sprint_event(&mut self, event: SprintEvent) -> Result<()> {
         let what = "change the sprint";
         let Some(current) = self.state().sprint.as_ref() else {
             return Err(BoardError::not_allowed(what, BoardObstacle::NoSprint));
@@ -173,8 +172,7 @@ impl LockedBoard<'_> {
             SprintEvent::Resume => {}
         }
         self.record_step("sprint.stepped", json!({ "status": state }));
-        self.refresh()?;
-        Ok(state)
+        self.refresh()
     }
 
     /// Writes the result of [`super::analyze`]. A trigger stays until [`LockedBoard::resume`].
