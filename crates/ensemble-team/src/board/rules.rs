@@ -46,8 +46,8 @@ pub(super) fn check_rules(state: &State) -> ShapeFindings {
     if let Some(cycle) = cycle(&state.tasks) {
         let at = state.position(&cycle[0]).unwrap_or_default();
         let names: Vec<&str> = cycle.iter().map(Name::as_str).collect();
-        let problem = format!("depends on itself: {}", names.join(" -> "));
-        found.all.push(Violation::new(format!("tasks[{at}].depends_on"), problem));
+        found.at = format!("tasks[{at}]");
+        found.push("depends_on", format!("depends on itself: {}", names.join(" -> ")));
     }
     one_task_each(state, &mut found);
     agents(state, &mut found);
@@ -55,8 +55,8 @@ pub(super) fn check_rules(state: &State) -> ShapeFindings {
     sprint(state, &ids, &mut found);
     let branch = state.config.integration_branch.as_deref();
     if let Some(branch) = branch.filter(|branch| !is_branch(branch)) {
-        let problem = format!("`{branch}` is not the name of a branch");
-        found.warnings.push(Violation::new("config.integration_branch", problem));
+        found.at = "config".to_owned();
+        found.warn("integration_branch", format!("`{branch}` is not the name of a branch"));
     }
     ShapeFindings { violations: found.all, warnings: found.warnings }
 }
@@ -100,8 +100,8 @@ fn unique_ids<'a>(state: &'a State, found: &mut RuleFindings) -> BTreeSet<&'a Na
     let mut lower = BTreeMap::new();
     for (at, task) in state.tasks.iter().enumerate() {
         if let Some(first) = lower.insert(task.id.as_str().to_ascii_lowercase(), at) {
-            let problem = format!("`{}` is also the name of tasks[{first}]", task.id);
-            found.all.push(Violation::new(format!("tasks[{at}].id"), problem));
+            found.at = format!("tasks[{at}]");
+            found.push("id", format!("`{}` is also the name of tasks[{first}]", task.id));
         }
     }
     state.tasks.iter().map(|task| &task.id).collect()
@@ -223,9 +223,9 @@ fn one_task_each(state: &State, found: &mut RuleFindings) {
             continue;
         };
         if let Some(other) = first.insert(agent, at) {
-            let problem =
-                format!("`{agent}` already has tasks[{other}] (`{}`)", state.tasks[other].id);
-            found.all.push(Violation::new(format!("tasks[{at}].assigned_to"), problem));
+            let id = &state.tasks[other].id;
+            found.at = format!("tasks[{at}]");
+            found.push("assigned_to", format!("`{agent}` already has tasks[{other}] (`{id}`)"));
         }
     }
 }
@@ -266,38 +266,37 @@ pub(super) fn missing_details(anomaly: &BoardAnomaly) -> Vec<&'static str> {
 }
 
 fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
+    found.at = "handoff".to_owned();
     for id in state.handoff.keys().filter(|id| !ids.contains(id)) {
-        found.warnings.push(Violation::new(format!("handoff.{id}"), "there is no such task"));
+        found.warn(id.as_str(), "there is no such task");
     }
     for (at, anomaly) in state.anomalies.iter().enumerate() {
+        found.at = format!("anomalies[{at}].details");
         for field in missing_details(anomaly) {
-            let path = format!("anomalies[{at}].details.{field}");
-            let problem = format!("is missing from an anomaly of type {}", anomaly.kind);
-            found.warnings.push(Violation::new(path, problem));
+            found.warn(field, format!("is missing from an anomaly of type {}", anomaly.kind));
         }
     }
     for (at, discovery) in state.discovered.iter().enumerate() {
         if let Some(id) = discovery.converted_to_task.as_ref().filter(|id| !ids.contains(id)) {
-            let path = format!("discovered[{at}].converted_to_task");
-            found.warnings.push(Violation::new(path, format!("there is no task `{id}`")));
+            found.at = format!("discovered[{at}]");
+            found.warn("converted_to_task", format!("there is no task `{id}`"));
         }
     }
 }
 
 fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
     let Some(sprint) = &state.sprint else { return };
+    found.at = "sprint".to_owned();
     let goal = state.goal.as_ref().map(|goal| &goal.id);
     if let Some(goal_ref) = sprint.goal_ref.as_ref().filter(|id| Some(*id) != goal) {
-        let problem = format!("`{goal_ref}` is not the goal");
-        found.warnings.push(Violation::new("sprint.goal_ref", problem));
+        found.warn("goal_ref", format!("`{goal_ref}` is not the goal"));
     }
     if sprint.timeline.started.is_none() {
-        found.warnings.push(Violation::new("sprint.timeline.started", "is missing"));
+        found.warn("timeline.started", "is missing");
     }
     for (field, tasks) in [("planned", &sprint.scope.planned), ("stretch", &sprint.scope.stretch)] {
         for (at, id) in tasks.iter().enumerate().filter(|(_, id)| !ids.contains(id)) {
-            let path = format!("sprint.scope.{field}[{at}]");
-            found.warnings.push(Violation::new(path, format!("there is no task `{id}`")));
+            found.warn(&format!("scope.{field}[{at}]"), format!("there is no task `{id}`"));
         }
     }
 }
