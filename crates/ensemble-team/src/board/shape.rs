@@ -116,22 +116,10 @@ impl ShapeChecker {
         let expected = match kind {
             FieldKind::Any => return,
             FieldKind::Object(fields) => return self.object(value, fields, path),
-            FieldKind::Objects(fields) => {
-                return self.list(value, path, |checker, item, path| {
-                    checker.object(item, fields, path);
-                });
-            }
-            FieldKind::Names => {
-                return self.list(value, path, |checker, item, path| {
-                    checker.value(item, FieldKind::Name, path);
-                });
-            }
-            FieldKind::Texts => {
-                return self.list(value, path, |checker, item, path| {
-                    checker.value(item, FieldKind::Text, path);
-                });
-            }
-            FieldKind::Values => return self.list(value, path, |_, _, _| ()),
+            FieldKind::Objects(fields) => return self.list(value, FieldKind::Object(fields), path),
+            FieldKind::Names => return self.list(value, FieldKind::Name, path),
+            FieldKind::Texts => return self.list(value, FieldKind::Text, path),
+            FieldKind::Values => return self.list(value, FieldKind::Any, path),
             FieldKind::Named(fields) => return self.named(value, fields, path),
             FieldKind::Name => match value.as_str().map(Name::new) {
                 // Programs write `None` for a task that no agent has.
@@ -240,7 +228,7 @@ impl ShapeChecker {
         }
     }
 
-    fn list(&mut self, value: &mut Value, path: &str, check: impl Fn(&mut Self, &mut Value, &str)) {
+    fn list(&mut self, value: &mut Value, item_kind: FieldKind, path: &str) {
         if value.as_str().is_some_and(|text| text.trim().is_empty()) && !self.is_note {
             self.warn(path, "is empty; it is read as a list without items".to_owned());
             *value = json!([]);
@@ -259,7 +247,7 @@ impl ShapeChecker {
         self.contain(value, &json!([]), (path, "a list"));
         let Value::Array(items) = value else { return };
         for (at, item) in items.iter_mut().enumerate() {
-            check(self, item, &format!("{path}[{at}]"));
+            self.value(item, item_kind, &format!("{path}[{at}]"));
         }
     }
 
