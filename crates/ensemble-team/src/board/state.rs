@@ -53,7 +53,6 @@ pub struct Goal {
     pub description: Option<String>,
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
-    #[serde(default)]
     pub status: Option<GoalState>,
 }
 
@@ -133,7 +132,6 @@ pub struct BoardTask {
     #[serde(default, deserialize_with = "text")]
     pub base_commit: Option<String>,
     /// End of the claim's lease, for people; see [`ensemble_core::proto::lease`].
-    #[serde(default)]
     pub lease_expires: Option<Timestamp>,
     pub lease_epoch: Option<u64>,
     /// The coder's iteration, starting at 1.
@@ -146,7 +144,6 @@ pub struct BoardTask {
     pub review_cycles_total: Option<u64>,
     #[serde(default, deserialize_with = "text")]
     pub review_commit: Option<String>,
-    #[serde(default)]
     pub reviewing_by: Option<Name>,
     pub review_lease_expires: Option<Timestamp>,
     pub review_epoch: Option<u64>,
@@ -167,7 +164,6 @@ pub struct BoardTask {
     /// Tasks that must be merged first.
     #[serde(default, deserialize_with = "or_default")]
     pub depends_on: Vec<Name>,
-    #[serde(default)]
     pub supersedes: Option<Name>,
     #[serde(default, deserialize_with = "text")]
     pub rejection_reason: Option<String>,
@@ -177,11 +173,9 @@ pub struct BoardTask {
     pub blocked_questions: Vec<String>,
     #[serde(default, deserialize_with = "or_default")]
     pub failed_by: Vec<Name>,
-    #[serde(default)]
     pub superseded_by: Option<Vec<Name>>,
     #[serde(default, deserialize_with = "text")]
     pub rescope_reason: Option<String>,
-    #[serde(default)]
     pub integration_fix: Option<bool>,
     pub handoff_pending: Option<bool>,
     #[serde(default, deserialize_with = "or_default")]
@@ -217,7 +211,6 @@ pub struct BoardAgent {
     #[serde(default, deserialize_with = "text")]
     pub terminal: Option<String>,
     /// Iterations over all restarts.
-    #[serde(default)]
     pub iterations_total: Option<u64>,
     /// Share of its context that is used, as the agent reports, in percent.
     pub context_percent: Option<u64>,
@@ -264,7 +257,6 @@ pub struct BoardSprint {
     pub scope: SprintScope,
     #[serde(default, deserialize_with = "or_default")]
     pub timeline: Timeline,
-    #[serde(default)]
     pub status: Option<SprintState>,
 }
 
