@@ -50,8 +50,10 @@ pub struct Authority {
 pub enum ActorStanding {
     /// A person, or a program outside of the team.
     Person,
-    /// An agent of the roster or the blackboard.
-    Agent { name: Name, role: Name },
+    Agent {
+        name: Name,
+        role: Name,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

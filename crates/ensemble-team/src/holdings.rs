@@ -25,7 +25,6 @@ use ensemble_core::{Error, Result};
 pub const NAMED_MAX: usize = 8;
 /// Length of the ids that Ensemble makes.
 const WHOLE_CHARS: usize = 36;
-/// The first words of a held message, in characters.
 const TEXT_CHARS_MAX: usize = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

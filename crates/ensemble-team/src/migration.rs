@@ -22,7 +22,6 @@ use ensemble_core::spool::{DeadLetter, Found, State};
 use ensemble_core::transfer::{carry_attachment, concerns_message};
 use ensemble_core::{Error, Result, allow_gone};
 
-/// Begins the reason of a message that the other queue refused.
 const NOT_MOVED: &str = "not moved: ";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

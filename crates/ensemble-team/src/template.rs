@@ -10,11 +10,9 @@ pub enum TemplateError {
     Missing { name: &'static str, why: &'static str },
 }
 
-/// Allowed and required names of one kind of template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateForm {
     pub(crate) names: &'static [&'static str],
-    /// Required names, each with the reason.
     pub(crate) required: &'static [(&'static str, &'static str)],
 }
 

@@ -36,7 +36,6 @@ pub use mail::MailAdmission;
 pub enum TaskAct {
     TakeUp,
     Claim,
-    /// Settle it, submit it, report its success.
     HandIn,
 }
 
@@ -123,7 +122,6 @@ pub struct ProjectAdmission {
     project: std::path::PathBuf,
     roster: Roster,
     budget: BudgetFile,
-    /// This host's copy of the files that the hosts of a team share.
     copy: Option<std::path::PathBuf>,
 }
 

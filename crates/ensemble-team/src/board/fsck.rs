@@ -29,7 +29,6 @@ use ensemble_core::{Error, Result, allow_missing};
 
 /// Endings of registrations' file names in [`BEATS`].
 const ENDINGS: [&str; 2] = [".beat", ".sign"];
-/// Prefix of an edited copy's file name.
 const EDITED: &str = "state.edit.";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +112,6 @@ impl Board {
         Ok(())
     }
 
-    /// Claims that their holders have not renewed.
     fn outdated(&self, state: &State, place: &str, found: &mut Vec<BoardFinding>) {
         let now = self.options.clock.wall();
         for task in &state.tasks {
@@ -161,7 +159,6 @@ impl Board {
     }
 }
 
-/// Files of registrations that are not on the board.
 fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
     let known: BTreeSet<String> = state
         .agents

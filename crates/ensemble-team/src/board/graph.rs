@@ -11,7 +11,6 @@ use crate::proto::task::EXHAUSTED_BY;
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
-/// Type of the anomaly of a task that no registered coder may claim.
 const NO_CODER_LEFT: &str = "no_coder_left";
 
 /// A dependency cycle, if there is one; its first task is repeated at the end: `[a, b, a]`.

@@ -32,7 +32,6 @@ const BYTES_MAX: usize = 64 * 1024;
 pub(super) struct JournalEntry {
     pub(super) revision: u64,
     sha256: String,
-    /// Digest of the board before the write.
     before: String,
     is_logged: bool,
     actor: String,
@@ -40,7 +39,6 @@ pub(super) struct JournalEntry {
 }
 
 impl JournalEntry {
-    /// An entry for content that is about to be written.
     pub(super) fn new(
         revision: u64,
         (before, content): (&str, &str),

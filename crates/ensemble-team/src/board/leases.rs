@@ -210,7 +210,6 @@ fn over(state: &State, directory: &Path) -> Result<(Option<Dir>, Vec<String>)> {
     Ok((Some(dir), over))
 }
 
-/// Whether a file is the beat or sign of a registration that has ended.
 fn is_over(state: &State, file: &str) -> bool {
     let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING)) else {
         return false;

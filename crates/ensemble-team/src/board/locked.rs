@@ -14,9 +14,7 @@ use super::{Board, Violation, decode, load, validated};
 use ensemble_core::message::{Name, Timestamp, nearest};
 use ensemble_core::{Error, Result};
 
-/// Most steps that a log record lists.
 const STEPS_TOLD_MAX: usize = 16;
-/// Most names that are suggested for a name that is not on the board.
 const NEAREST_MAX: usize = 3;
 
 /// A board that no other process can change until this is dropped. Nothing is written before

@@ -245,7 +245,6 @@ impl Board {
         Ok(found)
     }
 
-    /// Puts a control file down: beside the board, or for all hosts of a team on servers.
     fn put_control(&self, file: ControlFile, now: Timestamp, reason: &str) -> Result<bool> {
         match &self.options.shared {
             Some(files) => ActiveControl::put_shared(&**files, file, now, reason),
@@ -293,7 +292,6 @@ impl Board {
     }
 }
 
-/// Text of a new board, laid out as a person would write it.
 const NEW_BOARD: &str = "\
 # The blackboard: see PROTOCOL.md of Ensemble. Edit it with `ensemble board edit`, or under
 # `flock state.yaml.lock`; your own comments and fields are kept.
@@ -342,7 +340,6 @@ fn load(source: &str, path: &Path) -> Result<(YamlText, Value, State)> {
     Ok((text, value, state))
 }
 
-/// Decodes the board's value if it breaks no rule.
 fn validated(value: &Value, path: &Path) -> Result<State> {
     let (decoded, ShapeFindings { mut violations, mut warnings }) = decode(value);
     // Rules would miss removed values, and would judge their placeholders.

@@ -24,12 +24,7 @@ pub enum BoardObstacle {
     #[error("it depends on {}, which is not merged", names(on, ""))]
     Unmerged { on: Vec<Name> },
     #[error("it depends on `{on}`, which is {} and never merged: {}", status.as_str(), instead(successors))]
-    NeverMerged {
-        on: Name,
-        status: TaskStatus,
-        /// Tasks that replace the dependency.
-        successors: Vec<Name>,
-    },
+    NeverMerged { on: Name, status: TaskStatus, successors: Vec<Name> },
     #[error("it already has task `{task}` ({})", status.as_str())]
     HasTask { task: Name, status: TaskStatus },
     #[error("its failed coders are {}", names(coders, ""))]

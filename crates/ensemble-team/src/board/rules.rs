@@ -19,7 +19,6 @@ pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 /// Longest name of a branch or a remote, in bytes: git makes a file of it.
 const BRANCH_BYTES_MAX: usize = 200;
 
-/// All violations and warnings on a board, in the order of the rules.
 pub(super) fn check_rules(state: &State) -> ShapeFindings {
     let mut found = RuleFindings { at: String::new(), all: Vec::new(), warnings: Vec::new() };
     if state.version > VERSION {

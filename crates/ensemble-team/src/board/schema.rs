@@ -8,15 +8,12 @@ use serde_json::{Map, Value};
 /// Kind of a field's value; every field may also be null.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FieldKind {
-    /// A valid name ([`ensemble_core::message::Name`]).
     Name,
     /// Text, or a number that is read as text.
     Text,
-    /// A whole number of at least 0.
     Count,
     /// The same of seconds, or a duration such as `5m`.
     Seconds,
-    /// `true` or `false`.
     Flag,
     /// An RFC 3339 timestamp. Nothing depends on times.
     Time,
@@ -28,7 +25,6 @@ pub(crate) enum FieldKind {
     Texts,
     Object(&'static [BoardField]),
     Objects(&'static [BoardField]),
-    /// A mapping from names to mappings with these fields.
     Named(&'static [BoardField]),
     Values,
     Any,

@@ -49,7 +49,6 @@ pub(super) fn check(board: &mut Value) -> ShapeFindings {
 
 struct ShapeChecker {
     found: ShapeFindings,
-    /// Whether nothing depends on the current field.
     is_note: bool,
 }
 
@@ -286,12 +285,10 @@ fn is_id(path: &str) -> bool {
     path.ends_with(".id")
 }
 
-/// Whether both are lists, or both mappings.
 pub(super) fn is_alike(value: &Value, other: &Value) -> bool {
     value.is_array() == other.is_array() && value.is_object() == other.is_object()
 }
 
-/// A list or mapping with this as its only entry.
 pub(super) fn with_only_entry(entry: Value, empty: &Value) -> Value {
     if empty.is_array() { json!([entry]) } else { json!({ "unnamed": entry }) }
 }
@@ -317,7 +314,6 @@ fn stand_in(kind: FieldKind, path: &str) -> Value {
     }
 }
 
-/// Fields that hold the text of an entry.
 const TEXT_FIELDS: [&str; 5] = ["message", "description", "summary", "details", "event"];
 
 /// An entry that was written as a plain text, as a mapping.

@@ -40,7 +40,6 @@ const LOCK: &str = "board/lock";
 const MERGE_LOCK: &str = "merge/lock";
 const BEAT_BYTES_MAX: usize = 8_192;
 
-/// A board's document that is locked: a file, or a shared one.
 #[derive(Debug)]
 pub(super) enum HeldBoard<'a> {
     File(LockedDocument),
@@ -157,7 +156,6 @@ impl Board {
         utf8(&found.content, &self.place())
     }
 
-    /// Locks the board's document and reads its text.
     pub(super) fn hold(&self) -> Result<(HeldBoard<'_>, String)> {
         let Some(files) = self.files() else {
             if self.is_shared() {

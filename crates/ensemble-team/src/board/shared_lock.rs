@@ -49,7 +49,6 @@ struct LockHolder {
     /// Random name of this acquisition; absent if no process holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
-    /// The holder's host and process, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     by: String,
     note: String,

@@ -38,7 +38,6 @@ const DIGITS: usize = 8;
 /// An observer folds when this part of the usual lease is left, as a divisor.
 const FOLD_AT: u32 = 4;
 
-/// The `beat` of stamps that Ensemble writes.
 pub(super) fn mark(sequence: u64, heartbeat: Timestamp, lease_expires: Timestamp) -> String {
     format!("{sequence}-{}", digits(Some(heartbeat), Some(lease_expires)))
 }
@@ -78,7 +77,6 @@ impl BoardAgent {
     }
 }
 
-/// What an entry has to show after its last beat.
 struct StampUpdate {
     by: Name,
     /// The new stamps, unless the entry has later ones of the agent's own.

@@ -354,21 +354,18 @@ impl BoardTask {
         Some(TaskHold { by: by.as_ref()?, epoch: epoch.unwrap_or_default(), until, is_review })
     }
 
-    /// How often an event is in the task's history.
     pub(super) fn times(&self, event: &str) -> usize {
         self.history.iter().filter(|line| line.event == event).count()
     }
 }
 
 impl HistoryEvent {
-    /// A further field that is a text.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.more.get(name)?.as_str()
     }
 }
 
 impl Discovery {
-    /// Whether a planner must look at it at once.
     pub(super) fn is_urgent(&self) -> bool {
         self.urgency.as_deref() == Some("immediate") && self.converted_to_task.is_none()
     }

@@ -146,7 +146,6 @@ impl LockedBoard<'_> {
     }
 }
 
-/// A state as it is written on the board.
 pub(super) fn word(state: impl Serialize) -> String {
     let value = serde_json::to_value(state).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()

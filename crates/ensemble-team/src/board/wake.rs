@@ -155,7 +155,6 @@ pub(super) fn unassessed(state: &State) -> Option<String> {
     Some(named).filter(|_| is_done)
 }
 
-/// A merge has failed, or cannot be tried.
 fn is_unmerged(task: &BoardTask) -> bool {
     match task.status {
         TaskStatus::IntegrationFailed => true,

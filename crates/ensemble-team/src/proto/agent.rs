@@ -40,7 +40,6 @@ pub enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The agent runs.
     Ready,
     /// It got a task, or its rejected task back.
     Work,
@@ -49,7 +48,6 @@ pub enum Event {
     Wait,
     /// It no longer holds anything.
     Finish,
-    /// The agent's context is full.
     HandOff,
     Exit,
 }

@@ -42,7 +42,6 @@ pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
-    /// A condition holds.
     Seen {
         key: K,
         /// How long the condition may last before it is raised.

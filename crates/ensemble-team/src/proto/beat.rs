@@ -50,21 +50,22 @@ const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
 pub enum Event {
     /// The holder got a lease, or a further one.
     Granted,
-    /// A beat was written to disk.
-    Beaten { sequence: u64 },
+    Beaten {
+        sequence: u64,
+    },
     /// The holder will not be able to beat for a while.
-    LongOperation { description: String },
+    LongOperation {
+        description: String,
+    },
     /// The holder can beat again.
     OperationDone,
     /// A write was refused because its epoch has ended.
     Fenced,
-    /// The holder released everything.
     Released,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write this beat to the beat file.
     Beat {
         sequence: u64,
         /// How long the beat counts.

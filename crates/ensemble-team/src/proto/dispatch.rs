@@ -101,7 +101,6 @@ pub struct TaskHandout {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum TaskState {
-    /// It is in the hands of no worker.
     Waiting {
         /// The attempt that comes next.
         attempt: u32,
@@ -110,7 +109,6 @@ pub enum TaskState {
     },
     /// Its worker is chosen; the message may not be stored yet.
     Chosen(TaskHandout),
-    /// The message is stored.
     Given(TaskHandout),
     Done {
         worker: Name,
@@ -122,7 +120,6 @@ pub enum TaskState {
         attempts: u32,
         reason: String,
     },
-    /// A task that it waits for was not done.
     Blocked {
         by: String,
     },
@@ -168,7 +165,6 @@ pub enum Event {
     /// A ready worker was chosen for it.
     Chosen {
         worker: Name,
-        /// The version of the task's report that already exists.
         report_before: Option<String>,
     },
     Stored,

@@ -35,7 +35,6 @@ pub enum GoalState {
 pub enum GoalEvent {
     /// The plan is complete.
     Begin,
-    /// The goal is declared reached.
     Complete,
     Abort,
 }

@@ -62,7 +62,6 @@ pub enum Event {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Record that no notification came in time.
     PatienceEnded,
     Poll,
 }

@@ -34,7 +34,6 @@ impl DiskState {
         self.unread.push(UnreadPlace { unread: path.into(), text: why.to_string() });
     }
 
-    /// Whether this path is in a part that could not be read.
     pub(super) fn is_unread(&self, path: &str) -> bool {
         let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
         self.unread.iter().any(|part| path.strip_prefix(&*part.unread).is_some_and(is_below))

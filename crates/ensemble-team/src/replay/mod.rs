@@ -80,7 +80,6 @@ pub struct ReplayDifference {
     pub record: String,
 }
 
-/// Position and type of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RecordPlace {
     session: String,

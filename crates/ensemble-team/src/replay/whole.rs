@@ -21,7 +21,10 @@ pub enum LogGap {
         to: u64,
     },
     /// A number that occurred before: lines were copied, or an older file was put in place.
-    Again { session: String, seq: u64 },
+    Again {
+        session: String,
+        seq: u64,
+    },
     /// The log begins with a session that continues a missing one.
     Begin {
         session: String,
@@ -29,9 +32,12 @@ pub enum LogGap {
         after: String,
     },
     /// A segment vanished while it was written.
-    Recreated { session: String },
-    /// The log continues in a missing file.
-    End { next: Segment },
+    Recreated {
+        session: String,
+    },
+    End {
+        next: Segment,
+    },
 }
 
 impl std::fmt::Display for LogGap {

@@ -70,7 +70,6 @@ pub struct SupervisorProcess {
 pub enum MemberState {
     /// It belongs to the team and should run.
     Up,
-    /// It is being shut down.
     Leaving,
     /// It has ended, and should have.
     Shutdown,
@@ -97,7 +96,6 @@ pub struct MemberEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
-    /// The agent agreed to its shutdown.
     Approved,
     /// It was ended without its word.
     Forced,

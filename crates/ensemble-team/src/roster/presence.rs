@@ -70,7 +70,6 @@ pub enum PaneObservation {
     Missing(Deferral),
     /// A process without which there is no agent has ended.
     Ended {
-        /// Which process, in a few words.
         what: String,
     },
     /// Its supervisor runs, and speaks for it.

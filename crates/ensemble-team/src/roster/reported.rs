@@ -44,7 +44,6 @@ impl ReportedActivity {
 /// The distinctions in what the pane shows that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownActivity {
-    /// A state that the profile knows.
     State(State),
     Rest,
     /// Nothing that the profile knows.

@@ -35,7 +35,6 @@ use ensemble_core::{Error, Result};
 
 /// Most tries of a claim that conflicts with other processes.
 pub const CLAIM_TRIES_MAX: u32 = 3;
-/// Longest wait before the next try.
 pub(super) const BACKOFF: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +60,6 @@ pub struct ReviewClaimed {
     pub author: Option<Name>,
 }
 
-/// Error of a claim, and whether another try may help.
 struct ClaimFailure {
     error: Error,
     may_help: bool,
@@ -100,7 +98,6 @@ impl Worktrees {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
     }
 
-    /// As [`Worktrees::claim_review`], but tries once.
     pub(crate) fn claim_review_now(
         &self,
         task: &Name,

@@ -63,7 +63,6 @@ struct GitAnswer {
 }
 
 impl GitRepository {
-    /// A command that runs in this directory.
     pub(super) const fn at<'a>(&'a self, at: &'a Path) -> GitCall<'a> {
         GitCall {
             git: self,
@@ -221,11 +220,9 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
     text.trim().to_owned()
 }
 
-/// Why a program gave no answer.
 #[derive(Debug)]
 pub(super) enum GitInterruption {
     Overdue,
-    /// Its output or exit status could not be read.
     Failed(String),
 }
 
@@ -328,7 +325,6 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
     }
 }
 
-/// The directory that all worktrees of a repository share.
 pub(super) fn common_directory(git: &GitRepository, project: &Path) -> Result<PathBuf> {
     // A project may be a directory inside a repository.
     let call = git.at(project).with(CEILING_VARIABLE, "");

@@ -41,10 +41,8 @@ pub(super) const SCRATCH: &str = ".merge-";
 /// Most tries of a merge when the integration branch moves in the meantime.
 const MERGE_TRIES_MAX: u32 = 5;
 const TESTS_TOLD_BYTES: usize = 1_500;
-/// Directory of the tests' output, beside the board.
 const OUTPUTS: &str = "merges";
 const REASON_CHARS_MAX: usize = 1_000;
-/// Trailer that names the merged commit.
 const TRAILER: &str = "Ensemble-Commit";
 
 /// Tests that must pass before the integration branch moves.
@@ -60,7 +58,6 @@ pub enum MergeOutcome {
     Done {
         /// The commit that brought the task into the integration branch.
         commit: String,
-        /// Result of removing the task's worktree.
         retired: RetiredWorktree,
     },
     /// The task is INTEGRATION_FAILED, and the integration branch has not moved.

@@ -168,7 +168,6 @@ impl Worktrees {
         self.options.door.as_ref().map_or(Ok(()), |door| door.check(act, task.as_str(), agent))
     }
 
-    /// Whether a merge runs tests, which may take long.
     pub(crate) const fn has_tests(&self) -> bool {
         self.options.tests.is_some()
     }
@@ -258,7 +257,6 @@ impl Worktrees {
         self.git.at(&self.common).with("GIT_DIR", &self.common)
     }
 
-    /// Waits for other processes that change refs or worktrees.
     fn lock(&self) -> Result<FileLock> {
         FileLock::acquire(&self.common.join(LOCK), self.options.patience)
     }
@@ -268,7 +266,6 @@ impl Worktrees {
         self.repository().ask(&["rev-parse", "--verify", "--quiet", &wanted])
     }
 
-    /// Whether one commit is an ancestor of another.
     fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
         Ok(self.repository().ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
     }
@@ -277,7 +274,6 @@ impl Worktrees {
         self.options.recorder.record(kind, &self.options.actor, data);
     }
 
-    /// Records the result of removing a worktree.
     fn tell_retired(&self, task: &BoardTask, path: &Path, retired: &RetiredWorktree) {
         let (task, epoch) = (&task.id, epoch(task));
         if let Some(Salvage { reference, commit, .. }) = &retired.salvage {

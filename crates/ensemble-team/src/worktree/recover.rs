@@ -266,7 +266,6 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// Finds other entries in the directory of worktrees.
     fn look_around(&self, state: &State, found: &mut Vec<WorktreeFinding>) -> Result<()> {
         let entries = self.entries()?;
         let expected: Vec<PathBuf> = state.tasks.iter().map(|task| self.path_of(task)).collect();

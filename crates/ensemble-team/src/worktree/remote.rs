@@ -41,9 +41,7 @@ const DIGITS: usize = 12;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RemoteBranches {
     pub(super) integration: Option<String>,
-    /// Tip of the task's branch.
     pub(super) branch: Option<String>,
-    /// Saved work, by its ref.
     saved: BTreeMap<String, String>,
 }
 
@@ -263,7 +261,6 @@ impl Worktrees {
         Ok(false)
     }
 
-    /// The refs of a task's saved work that are not pushed yet.
     fn unpublished(&self, task: &Name, seen: &RemoteBranches) -> Result<Vec<String>> {
         let below = format!("{SALVAGE}/{task}/");
         let words = ["for-each-ref", "--format=%(objectname) %(refname)", &below];

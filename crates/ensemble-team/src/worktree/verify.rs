@@ -12,13 +12,11 @@ pub enum AgentDuty {
     Work {
         task: Name,
         epoch: u64,
-        /// Absolute path of the worktree.
         path: PathBuf,
     },
     Review {
         task: Name,
         epoch: u64,
-        /// Absolute path of the worktree.
         path: PathBuf,
         commit: String,
     },

@@ -28,9 +28,7 @@ pub enum DocumentMatch {
         first: usize,
         last: usize,
     },
-    /// The file exists, but not the section.
     NoSection,
-    /// The project has no such readable file.
     Nothing,
 }
 

@@ -338,7 +338,6 @@ fn said(text: Option<&str>) -> String {
     lines.fold(first, |text, line| text + "\n" + &indented(line))
 }
 
-/// As [`said`], on one line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -48,9 +48,7 @@ impl SubmittedPlan {
 /// How far the plan of a coder's task has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanStanding {
-    /// A plan is demanded, and none was submitted.
     Demanded {
-        /// The agent or person that demands it, and reviews it.
         by: Name,
     },
     Pending(SubmittedPlan),
@@ -61,7 +59,6 @@ pub enum PlanStanding {
 }
 
 impl PlanStanding {
-    /// Whether the work itself may begin.
     pub(super) const fn is_approved(&self) -> bool {
         matches!(self, Self::Approved(_))
     }

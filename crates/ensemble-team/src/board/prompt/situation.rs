@@ -145,7 +145,6 @@ fn immediate(state: &State) -> Vec<String> {
     state.discovered.iter().filter(|found| found.is_urgent()).map(told).collect()
 }
 
-/// Metrics of the sprint that the seed computes.
 pub(super) fn sprint(state: &State) -> String {
     let count =
         |is_it: &dyn Fn(&BoardTask) -> bool| state.tasks.iter().filter(|t| is_it(t)).count();

@@ -35,7 +35,6 @@ pub(crate) const NODES_MAX: usize = 200_000;
 /// Most keys of a mapping; each key is compared with all others.
 const KEYS_MAX: usize = 4_096;
 
-/// A parsed file.
 #[derive(Clone, Debug)]
 pub(crate) struct YamlText {
     source: String,
@@ -44,7 +43,6 @@ pub(crate) struct YamlText {
     comments: Vec<(usize, usize)>,
 }
 
-/// A value and its place in the text.
 #[derive(Clone, Debug)]
 struct TextNode {
     /// Position of its first byte; for a block sequence, of the first dash.
@@ -136,7 +134,6 @@ impl YamlText {
     }
 }
 
-/// A collection whose end is not read yet.
 struct OpenCollection {
     start: usize,
     /// A key whose value is not read yet, and its place.
@@ -262,7 +259,6 @@ impl TextReader<'_> {
         self.node(TextNode { start, end, kind: NodeKind::Scalar { value, is_block } }, span)
     }
 
-    /// Adds a finished node to its collection.
     fn node(&mut self, node: TextNode, span: Span) -> Result<()> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -302,7 +298,6 @@ impl TextNode {
         self.start == self.end && matches!(self.kind, NodeKind::Scalar { is_block: false, .. })
     }
 
-    /// Adds `place`, if it is known.
     fn placed(self, place: Option<usize>) -> Self {
         match place {
             Some(at) => Self { start: at, end: at, ..self },

@@ -72,7 +72,6 @@ pub enum ShutdownConsent {
 /// Observed state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerPresence {
-    /// The agent's program has ended.
     Gone,
     /// It waits for input and holds nothing.
     Idle,
@@ -83,7 +82,6 @@ pub enum WorkerPresence {
 /// A step that may fail and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShutdownStep {
-    /// The search for the worker's processes.
     Sweep,
     Close,
     /// Releasing what it holds and returning its unread mail.
@@ -94,7 +92,6 @@ pub enum ShutdownStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Begin(ShutdownConsent),
-    /// The observed state of the worker.
     Seen(WorkerPresence),
     /// Number of processes that the last sweep found, before its signal.
     Found(usize),
@@ -110,14 +107,17 @@ pub enum Effect {
     Look,
     /// Find all processes of the worker, signal them, and report [`Event::Found`].
     Sweep(Signal),
-    /// Close the worker's pane, if it exists.
     Close,
     /// Release the worker's leases and return its unread mail.
     Return,
     /// Write the worker's end to the roster, and record its release.
-    Record { survivors: usize },
+    Record {
+        survivors: usize,
+    },
     /// The worker has ended. Exactly once.
-    Ended { survivors: usize },
+    Ended {
+        survivors: usize,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,6 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepResolution {
-    /// Its worker has reported success.
     Success,
     /// A person or the orchestrator skipped it.
     Skipped,
@@ -42,7 +41,6 @@ pub enum FixState {
     Due,
     /// Its fix step must be done first; then its own agent takes it up again.
     Ordered,
-    /// All attempts were used.
     Exhausted,
 }
 
@@ -65,7 +63,6 @@ pub enum Event {
         epoch: Option<u64>,
         report: StepReport,
     },
-    /// A worker gives a sign of life.
     Beat {
         by: Name,
         epoch: Option<u64>,
@@ -76,12 +73,10 @@ pub enum Event {
     },
     /// No fix step of it is left to be done.
     FixDone,
-    /// The obstacle is gone.
     Unblocked,
     /// The step restarts; its current holder loses it.
     Retried,
     Skipped,
-    /// Smaller steps replace it.
     Split,
 }
 
@@ -114,7 +109,6 @@ pub enum Effect {
     Stop {
         reasons: Vec<String>,
     },
-    /// Notify the orchestrator again.
     Remind,
     /// The queue can continue.
     Advance,

@@ -142,7 +142,6 @@ pub struct Supervise {
     is_asked: bool,
     /// Since when there has been no work.
     idle_since: Option<Monotonic>,
-    /// How often leaving has failed.
     farewells: u32,
     effects: VecDeque<Effect>,
 }

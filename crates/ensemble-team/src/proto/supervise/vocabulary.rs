@@ -6,11 +6,9 @@ use super::pace::WorkTrouble;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProgramEnding {
-    /// Exit 0.
     Done,
     /// Exit 42: its context is full.
     HandOver,
-    /// Any other exit.
     Failed(i32),
     /// A signal, by its number.
     Killed(i32),
@@ -83,7 +81,6 @@ pub enum Event {
     Woken,
     Spawned,
     SpawnFailed,
-    /// The agent's program has ended by itself.
     Exited(AgentExit),
     /// A write was refused, or the board shows the loss.
     Fenced(SupervisorLoss),
@@ -95,7 +92,6 @@ pub enum Event {
     Pressed,
     /// No such request waits any more: it was withdrawn or has expired.
     Withdrawn,
-    /// The work was returned, with notes for the next agent.
     HandedOver,
     Agreed,
     /// The agent and all processes that it started have ended.
@@ -144,7 +140,6 @@ pub enum SuperviseAnomaly {
     },
     /// The agent exited with 0, but its work is unfinished on the board.
     Unfinished {
-        /// Number of consecutive agents without progress.
         count: u32,
     },
     NoNotes {
@@ -161,17 +156,13 @@ pub enum Effect {
     Look,
     /// Check the control files and the claim before an agent is started for it.
     Check,
-    /// Start a fresh agent for the held work.
     Spawn,
     /// End the agent and all processes that it started.
     Terminate,
     /// Leave notes for the next agent at the held work, and hold it no longer.
     HandOver,
-    /// Approve the request for the agent's shutdown.
     Agree,
-    /// Release everything and unregister.
     Unregister,
-    /// Record an anomaly for people.
     Note(SuperviseAnomaly),
     /// Block the task, and continue with another one.
     Block(WorkTrouble),

@@ -98,7 +98,6 @@ const fn out_of_turn(state: &State) -> TaskRefusal {
 }
 
 impl TaskChange {
-    /// Claims the task for a coder, unless that coder has failed at it.
     fn claim(&mut self, holder: TaskHolder, from: TaskOrigin, keeps: bool) -> TaskTransition {
         if self.counts.is_exhausted() {
             let failed_by = self.counts.failed_by.iter().cloned().collect();

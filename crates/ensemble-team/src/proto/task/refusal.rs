@@ -11,7 +11,6 @@ pub enum TaskRefusal {
     /// Another agent holds the task, or none does: the lease has ended.
     #[error("{}", not_held(presented, holder.as_ref()))]
     NotHolder { presented: TaskHolder, holder: Option<TaskHolder> },
-    /// There is a later claim.
     #[error("epoch {presented} has ended; {now} is current")]
     OldEpoch {
         presented: u64,

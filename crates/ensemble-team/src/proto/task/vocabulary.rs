@@ -34,18 +34,15 @@ pub enum State {
         commit: String,
         review: Option<TaskHolder>,
     },
-    /// The task may be merged.
     Approved,
     Rejected {
         author: Option<Name>,
     },
-    /// It is in the integration branch.
     Merged,
     /// Its merge failed, or the tests after it.
     IntegrationFailed,
     /// It waits for its planner.
     Blocked,
-    /// Other tasks replaced it.
     Superseded,
     Abandoned,
 }
@@ -70,11 +67,9 @@ impl State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its planner has finished writing it.
     Finalize,
     /// A coder claims it; its dependencies were checked before.
     Claim(TaskHolder),
-    /// Its holder begins another iteration.
     Iterate(TaskHolder),
     Submit {
         holder: TaskHolder,
@@ -98,11 +93,8 @@ pub enum Event {
     FailIntegration,
     /// It is blocked by its holder, or by a planner or supervisor, which hold nothing.
     Block(Option<TaskHolder>),
-    /// The obstacle is gone.
     Unblock,
-    /// Other tasks replace it.
     Supersede,
-    /// It is no longer needed.
     Abandon,
 }
 
