@@ -52,7 +52,6 @@ mod fsck;
 mod graph;
 mod journal;
 mod leases;
-mod lenient;
 mod locked;
 mod notes;
 mod obstacle;

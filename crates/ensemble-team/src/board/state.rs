@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::lenient::{event_name, or_default, text, texts};
 use super::locked::not_on_board;
 use super::shape::Violation;
 use crate::proto::agent;
@@ -383,4 +382,34 @@ impl State {
     pub(crate) fn position(&self, id: &Name) -> Option<usize> {
         self.tasks.iter().position(|task| task.id == *id)
     }
+}
+
+// Values that YAML or a person writes in another way than Rust reads them.
+
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+/// YAML reads a commit of digits only as a number.
+fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(d)? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
+}
+
+fn texts<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    let values: Vec<Value> = or_default(d)?;
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Ok(values.iter().map(text).collect())
+}
+
+fn event_name<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    Ok(match text(d)?.unwrap_or_default() {
+        drifted if drifted == "submitted_for_review" => "ready_for_review".to_owned(),
+        name => name,
+    })
 }
