@@ -31,7 +31,7 @@ const BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct JournalEntry {
     pub(super) revision: u64,
-    sha256: String,
+    pub(super) sha256: String,
     before: String,
     is_logged: bool,
     actor: String,
@@ -71,19 +71,6 @@ impl JournalEntry {
         dir.replace_by(&name, &text, &dir, &tmp, FileModes::default(), Durability::Process)
     }
 
-    /// An entry in the text of [`JournalEntry::render`]; `None` for any other text.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
-    }
-
-    pub(super) fn render(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    pub(super) fn is_of(&self, sha256: &str) -> bool {
-        self.sha256 == sha256
-    }
-
     pub(super) fn record(&self, recorder: &dyn Recorder) {
         recorder.record(types::BOARD_WRITTEN, &self.actor, self.data.clone());
     }
@@ -98,13 +85,8 @@ impl JournalEntry {
     pub(super) fn recover(board: &Path, content: &str, options: &BoardOptions) -> Result<()> {
         let now = digest(content);
         match Self::read(board)? {
-            Some(mut last) if last.sha256 == now => {
-                if last.is_logged {
-                    Ok(())
-                } else {
-                    last.log(board, options)
-                }
-            }
+            Some(last) if last.sha256 == now && last.is_logged => Ok(()),
+            Some(mut last) if last.sha256 == now => last.log(board, options),
             Some(last) if !last.is_logged && last.before == now => {
                 Self::known(last.revision.saturating_sub(1), now, options).write(board)
             }

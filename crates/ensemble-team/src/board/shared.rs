@@ -224,7 +224,8 @@ impl Board {
             return;
         }
         let BoardOptions { recorder, actor, .. } = &self.options;
-        let revision = match JournalEntry::parse(note).filter(|last| last.is_of(&now)) {
+        let last = serde_json::from_str(note).ok();
+        let revision = match last.filter(|last: &JournalEntry| last.sha256 == now) {
             Some(last) => {
                 last.record(&**recorder);
                 last.revision
@@ -275,7 +276,7 @@ impl ServerBoard<'_> {
         let Some((files, copy)) = board.files().zip(board.copy()) else {
             return Err(board.without_connection());
         };
-        let note = last.render();
+        let note = serde_json::to_string(last).unwrap_or_default();
         let Some(revision) = files.write_file(BOARD, content.as_bytes(), &note, self.revision)?
         else {
             return Err(BoardError::Changed { path: board.place() }.into());
