@@ -116,8 +116,9 @@ impl LockedBoard<'_> {
             let id = name.to_string();
             return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
-        let state = agent::next(entry.status, event).map_err(|refused| {
-            let why = BoardObstacle::AgentState { state: refused.state };
+        let before = entry.status;
+        let state = agent::next(before, event).map_err(|agent::AgentRefusal| {
+            let why = BoardObstacle::AgentState { state: before };
             BoardError::not_allowed(format!("change agent `{name}`"), why)
         })?;
         if let Some(mut fields) = self.agent_fields(name) {

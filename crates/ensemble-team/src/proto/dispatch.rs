@@ -180,11 +180,8 @@ pub enum Event {
 }
 
 /// An event that does not fit the state of its task.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("task {task} does not take this event now")]
-pub struct DispatchRefusal {
-    pub task: String,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DispatchRefusal;
 
 /// The state after an event, at this time of the driver's clock, in milliseconds. Nothing changes by one that is refused.
 pub fn next_at(
@@ -194,9 +191,8 @@ pub fn next_at(
     event: Event,
     now_ms: u64,
 ) -> Result<State, DispatchRefusal> {
-    let refused = || DispatchRefusal { task: task.to_owned() };
     let (Some(task_plan), Some(before)) = (plan.task(task), state.tasks.get(task)) else {
-        return Err(refused());
+        return Err(DispatchRefusal);
     };
     let after = match (before, event) {
         (TaskState::Waiting { attempt, .. }, Event::Chosen { worker, report_before }) => {
@@ -217,7 +213,7 @@ pub fn next_at(
             failed(task_plan, hand, reason, now_ms)
         }
         (_, Event::Chosen { .. } | Event::Stored | Event::Reported { .. } | Event::Lost { .. }) => {
-            return Err(refused());
+            return Err(DispatchRefusal);
         }
     };
     let mut next = state.clone();
@@ -331,7 +327,7 @@ mod tests {
             .map(|event| {
                 let after = |state| match next(&plan, state, "a", event.clone()) {
                     Ok(state) => word(&state.tasks["a"]),
-                    Err(DispatchRefusal { .. }) => "-",
+                    Err(DispatchRefusal) => "-",
                 };
                 states.iter().map(after).collect()
             })
