@@ -70,7 +70,6 @@
 //! *Silence* of the agent is not an event here: its supervisor stops beating for it, and gets
 //! [`Event::Fenced`]. *Out of order*: no-ops.
 
-mod asked;
 mod pace;
 mod steps;
 #[cfg(test)]
