@@ -15,7 +15,6 @@
 //! A crash leaves a file as it was before or after a change. The writer of a change orders it with
 //! the changes to panes and processes: docs/protocol/roster.md.
 
-mod error;
 mod identity;
 mod member;
 mod place;
@@ -29,9 +28,8 @@ use std::time::Duration;
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, FileModes};
 use ensemble_core::message::{Name, ReservedName, Timestamp, yaml};
-use ensemble_core::{Error, Result, allow_misplaced};
+use ensemble_core::{AreaError, Error, Result, allow_misplaced};
 
-pub use error::RosterError;
 pub use identity::{
     CallerEvidence, CallerIdentity, IdentityProof, NameRefusal, OutsiderPolicy, identify,
 };
@@ -47,6 +45,25 @@ pub const ROSTER_DIRECTORY: &str = "roster";
 pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(5);
 const FILE_END: &str = ".yaml";
+
+/// The roster was not changed. Callers find it by [`Error::area`](ensemble_core::Error::area).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RosterError {
+    #[error("the roster has no agent `{agent}`")]
+    Unknown { agent: Name },
+    #[error("member `{member}` cannot be written as `{name}`")]
+    OtherName { name: Name, member: Name },
+    #[error("`{agent}` is an agent of the team on host {host}")]
+    Elsewhere { agent: Name, host: Name },
+    #[error("pane {pane} belongs to {owner}: each agent needs its own pane")]
+    PaneTaken { pane: String, owner: Name },
+}
+
+impl AreaError for RosterError {
+    fn is_invariant_broken(&self) -> bool {
+        !matches!(self, Self::Elsewhere { .. } | Self::PaneTaken { .. })
+    }
+}
 
 #[derive(Clone, Debug)]
 pub struct Roster {
