@@ -92,22 +92,17 @@ impl AuthorityAct {
 }
 
 impl ActorStanding {
-    pub const fn agent(name: Name, role: Name) -> Self {
-        Self::Agent { name, role }
-    }
-
     /// The roles of a name, by the roster and the blackboard.
     pub fn of(name: &Name, members: &[Member], board: Option<&State>) -> Self {
         if let Some(member) = members.iter().find(|m| m.name == *name && m.is_present()) {
-            return Self::agent(name.clone(), member.role.clone());
+            return Self::Agent { name: name.clone(), role: member.role.clone() };
         }
         let entry = board.and_then(|state| state.agents.get(name));
         let role = entry.map(|entry| entry.role.as_deref().unwrap_or("worker"));
-        match role.map(Name::new) {
-            Some(Ok(role)) => Self::agent(name.clone(), role),
-            Some(Err(_)) => Self::agent(name.clone(), name.clone()),
-            None => Self::Person,
-        }
+        role.map_or(Self::Person, |role| {
+            let role = Name::new(role).unwrap_or_else(|_| name.clone());
+            Self::Agent { name: name.clone(), role }
+        })
     }
 }
 
@@ -154,7 +149,7 @@ mod tests {
     use ensemble_core::proto::testing::name;
 
     fn agent(who: &str, role: &str) -> ActorStanding {
-        ActorStanding::agent(name(who), name(role))
+        ActorStanding::Agent { name: name(who), role: name(role) }
     }
 
     #[test]
