@@ -1,12 +1,11 @@
 //! Storing a plan: all steps of a subtask at once.
 
 use super::StepError;
-use super::db::{DbResult, DbTransaction, values};
+use super::db::{DbResult, values};
 use serde_json::json;
 
 use super::plan::{PauseScope, PlannedStep, Policy, StepPlan};
-use super::rows::list;
-use super::{Access, FilePath, StepStore};
+use super::{Access, FilePath, StepStore, WriteTransaction};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 
@@ -28,20 +27,20 @@ impl StepStore {
     pub fn add(&self, plan: &StepPlan) -> Result<AddOutcome> {
         let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
         plan.check().map_err(wrong)?;
-        let now = self.stamp();
         let added = self.write("store the plan in", |tx| {
             tx.lock_table("task_queues")?;
             let stored: Option<String> = tx.first(
                 "SELECT plan_sha256 FROM task_queues WHERE task_id = ?1",
-                values![&plan.task_id],
-                |row| row.get(0),
+                values![plan.task_id],
             )?;
             match stored {
                 Some(digest) if digest == plan.digest().to_string() => {
                     return Ok(AddOutcome::AlreadyStored);
                 }
-                Some(_) => return Err(taken(&plan.task_id).into()),
-                None => insert_queue(tx, plan, &now)?,
+                Some(_) => {
+                    return Err(StepError::OtherPlan { task_id: plan.task_id.clone() }.into());
+                }
+                None => insert_queue(tx, plan)?,
             }
             for (number, step) in plan.steps.iter().enumerate() {
                 let index = u32::try_from(number + 1).unwrap_or(u32::MAX);
@@ -52,7 +51,7 @@ impl StepStore {
                     parent: None,
                     fixes: None,
                 };
-                insert_step(tx, &place, step, &now)?;
+                insert_step(tx, &place, step)?;
             }
             Ok(AddOutcome::Stored)
         })?;
@@ -65,11 +64,7 @@ impl StepStore {
     }
 }
 
-fn taken(task_id: &str) -> StepError {
-    StepError::OtherPlan { task_id: task_id.to_owned() }
-}
-
-fn insert_queue(tx: &DbTransaction<'_>, plan: &StepPlan, now: &str) -> DbResult<()> {
+fn insert_queue(tx: &WriteTransaction<'_, '_>, plan: &StepPlan) -> DbResult<()> {
     tx.execute(
         "INSERT INTO task_queues (task_id, number, title, orchestrator, parallel, pauses, policy, \
            attempts_max, lease_seconds, constraints, template, plan_sha256, created_at) \
@@ -78,7 +73,7 @@ fn insert_queue(tx: &DbTransaction<'_>, plan: &StepPlan, now: &str) -> DbResult<
         values![
             plan.task_id,
             plan.title,
-            plan.orchestrator.as_ref().map(|name| name.as_str()),
+            plan.orchestrator,
             plan.parallel,
             match plan.blocked_pauses {
                 PauseScope::Queue => "queue",
@@ -90,10 +85,10 @@ fn insert_queue(tx: &DbTransaction<'_>, plan: &StepPlan, now: &str) -> DbResult<
             },
             plan.attempts_max,
             plan.lease_seconds,
-            list(&plan.constraints),
+            plan.constraints,
             plan.template,
             plan.digest().to_string(),
-            now,
+            tx.now,
         ],
     )?;
     let resources = plan.resources.iter().map(|resource| (&resource.path, resource.access));
@@ -110,32 +105,29 @@ pub(super) struct StepPlace<'a> {
 }
 
 pub(super) fn insert_step(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     place: &StepPlace<'_>,
     step: &PlannedStep,
-    now: &str,
 ) -> DbResult<()> {
-    let fix_files: Vec<String> = step.fix_files.iter().map(ToString::to_string).collect();
-    let fix_files = list(&fix_files);
     tx.execute("INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, instructions, \
            constraints, phase, cycle, parent_index, fixes, fixes_epoch, fix_files, needs_plan, created_at, updated_at) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)", values![
         place.task_id,
         place.index,
         place.position,
-        step.agent.as_str(),
-        step.fix_by.as_ref().map(|name| name.as_str()),
+        step.agent,
+        step.fix_by,
         step.goal,
-        list(&step.instructions),
-        list(&step.constraints),
-        step.phase.map(|phase| phase.rank()),
+        step.instructions,
+        step.constraints,
+        step.phase,
         step.cycle,
         place.parent,
         place.fixes.map(|(index, _)| index),
         place.fixes.map(|(_, epoch)| epoch),
-        fix_files,
+        step.fix_files,
         step.plan,
-        now,
+        tx.now,
     ])?;
     let files = step.files.iter().map(|path| (path, Access::Write));
     let context = step.context.iter().map(|path| (path, Access::Read));
@@ -143,7 +135,7 @@ pub(super) fn insert_step(
 }
 
 fn insert_resources<'a>(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     task_id: &str,
     index: i64,
     resources: impl Iterator<Item = (&'a FilePath, Access)>,

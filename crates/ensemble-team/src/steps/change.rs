@@ -1,12 +1,12 @@
 //! One event of one step: the machine decides, and the row is updated.
 
 use super::StepError;
-use super::db::{DbResult, DbTransaction, values};
+use super::db::{DbResult, values};
 use std::collections::VecDeque;
 
-use super::rows::{StepKey, list};
+use super::rows::StepKey;
 use super::working::{self, QueueRules, WorkingStep};
-use super::{DbFailure, StepStore, files};
+use super::{DbFailure, StepStore, WriteTransaction, files};
 use crate::proto::step::{Effect, Event, FixState, State, StepMachine, StepResolution};
 use ensemble_core::env::Monotonic;
 use ensemble_core::proto::Machine as _;
@@ -29,23 +29,20 @@ pub(super) struct ReportWords<'a> {
 impl StepStore {
     /// Applies an event to a step and stores the result.
     pub(super) fn apply(
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         key: &StepKey,
         event: Event,
-        words: Option<&ReportWords<'_>>,
-        now: &str,
     ) -> Result<ChangedStep, DbFailure> {
         let (queue, before, _) = working::find(tx, key)?;
-        Self::apply_to(tx, queue, before, event, words, now)
+        Self::apply_to(tx, queue, before, event, None)
     }
 
     pub(super) fn apply_to(
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         queue: QueueRules,
         before: WorkingStep,
         event: Event,
         words: Option<&ReportWords<'_>>,
-        now: &str,
     ) -> Result<ChangedStep, DbFailure> {
         let mut step = before.machine(queue.attempts_max);
         let state_before = step.state().clone();
@@ -68,13 +65,13 @@ impl StepStore {
             }
         }
         if *step.state() != state_before {
-            save(tx, &before.key, &step, words, now)?;
+            save(tx, &before.key, &step, words)?;
         }
         Ok(ChangedStep { queue, before, step, effects })
     }
 }
 
-fn beat(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<()> {
+fn beat(tx: &WriteTransaction<'_, '_>, key: &StepKey) -> DbResult<()> {
     tx.execute(
         "UPDATE task_steps SET beat = beat + 1 WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],
@@ -84,18 +81,17 @@ fn beat(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<()> {
 /// Stores the machine's state and nothing else. The last error and the blockers stay until they are
 /// replaced, for the next prompt and for people.
 fn save(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     key: &StepKey,
     step: &StepMachine,
     words: Option<&ReportWords<'_>>,
-    now: &str,
 ) -> DbResult<()> {
     let (mut resolution, mut fix_due, mut waits, mut holder) = (None, false, false, None);
     let (mut error, mut blockers) = (None, None);
     let status = match step.state() {
         State::Pending => "PENDING",
         State::InProgress { holder: by } => {
-            holder = Some(by.as_str());
+            holder = Some(by);
             "IN_PROGRESS"
         }
         State::Completed(how) => {
@@ -107,7 +103,7 @@ fn save(
             "COMPLETED"
         }
         State::Blocked { reasons } => {
-            blockers = Some(list(reasons));
+            blockers = Some(reasons);
             "BLOCKED"
         }
         State::Failed { error: why, fix } => {
@@ -133,8 +129,8 @@ fn save(
         step.epoch(),
         error,
         blockers,
-        now,
-        words.map(|words| list(words.artifacts)),
+        tx.now,
+        words.map(|words| words.artifacts),
         words.and_then(|words| words.summary),
         waits,
     ])

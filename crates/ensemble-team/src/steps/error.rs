@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use ensemble_core::AreaError;
 use ensemble_core::message::Name;
-use ensemble_core::{AreaError, Error};
 
 use super::StepKey;
 use crate::proto::step::StepRefusal;
@@ -71,16 +71,6 @@ impl StepError {
                 | Self::OtherPlan { .. }
         )
     }
-}
-
-/// Whether this error says that the task or the step is unknown.
-pub(super) fn is_unknown(error: &Error) -> bool {
-    error.area().is_some_and(StepError::is_unknown)
-}
-
-/// Whether this error says that the queue does not allow the change.
-pub(super) fn is_refusal(error: &Error) -> bool {
-    error.area().is_some_and(StepError::is_refusal)
 }
 
 const fn again(transient: bool) -> &'static str {

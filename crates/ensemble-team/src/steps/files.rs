@@ -3,8 +3,10 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use ensemble_core::message::Name;
 use serde::{Deserialize, Serialize};
 
+use super::WriteTransaction;
 use super::db::{DbResult, DbTransaction, values};
 use super::rows::StepKey;
 
@@ -94,13 +96,28 @@ impl From<FilePath> for String {
     }
 }
 
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for FilePath {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "FilePath".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "A path below the project's directory.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": PATH_BYTES_MAX,
+        })
+    }
+}
+
 /// Files that a step changes.
 pub(super) fn of_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<String>> {
     tx.all(
         "SELECT path FROM task_resources
          WHERE task_id = ?1 AND step_index = ?2 AND access = 'write' ORDER BY number",
         values![key.task_id, key.step_index],
-        |row| row.get(0),
     )
 }
 
@@ -110,16 +127,12 @@ pub(super) fn conflict(
     tx: &DbTransaction<'_>,
     names: &[String],
 ) -> DbResult<Option<(String, String)>> {
-    if names.is_empty() {
-        return Ok(None);
-    }
     for name in names {
         let found = tx.first(
             "SELECT path, holder FROM file_locks
          WHERE path = ?1 OR substr(path, 1, length(?1) + 1) = ?1 || '/'
             OR substr(?1, 1, length(path) + 1) = path || '/' LIMIT 1",
             values![name],
-            |row| Ok((row.get(0)?, row.get(1)?)),
         )?;
         if found.is_some() {
             return Ok(found);
@@ -130,11 +143,11 @@ pub(super) fn conflict(
 
 /// Locks files for the holder of a step.
 pub(super) fn lock(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     names: &[String],
     key: &StepKey,
     epoch: u64,
-    holder: &str,
+    holder: &Name,
 ) -> DbResult<()> {
     for name in names {
         tx.execute("INSERT INTO file_locks (path, task_id, step_index, epoch, holder) VALUES (?1, ?2, ?3, ?4, ?5)", values![name, key.task_id, key.step_index, epoch, holder])?;
@@ -143,7 +156,7 @@ pub(super) fn lock(
 }
 
 /// Unlocks all files of a step.
-pub(super) fn free(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<()> {
+pub(super) fn free(tx: &WriteTransaction<'_, '_>, key: &StepKey) -> DbResult<()> {
     tx.execute(
         "DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],

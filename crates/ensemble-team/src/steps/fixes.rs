@@ -25,9 +25,9 @@ use super::add::{POSITION_STEP, StepPlace, insert_step};
 use super::db::{DbResult, DbTransaction, values};
 use super::orders::end_run;
 use super::plan::{LIST_MAX, PlannedStep};
-use super::rows::{self, StepKey};
+use super::rows::StepKey;
 use super::working::{self, WorkingStep};
-use super::{DbFailure, FilePath, StepStore, files};
+use super::{DbFailure, FilePath, StepStore, WriteTransaction, files};
 use crate::proto::step::{Event, TddPhase};
 use ensemble_core::message::{Name, fenced};
 
@@ -85,10 +85,9 @@ fn file_of(root: &Path, word: &str) -> Option<FilePath> {
 
 /// Inserts a fix step after the failed step. The failed step's machine already waits for it.
 pub(super) fn order(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     failed: &WorkingStep,
     failure: &StepFailure<'_>,
-    now: &str,
 ) -> Result<Option<FixStep>, DbFailure> {
     let Some(agent) = failed.fix_by.clone() else { return Ok(None) };
     let key = &failed.key;
@@ -106,7 +105,7 @@ pub(super) fn order(
     step.phase = failed.phase.map(|phase| phase.min(TddPhase::Green));
     step.cycle.clone_from(&failed.cycle);
     let last = "SELECT max(step_index) + 1 FROM task_steps WHERE task_id = ?1";
-    let index = tx.value(last, values![key.task_id])?;
+    let index = tx.only(last, values![key.task_id])?;
     let position = position_after(tx, key)?;
     let place = StepPlace {
         task_id: &key.task_id,
@@ -115,7 +114,7 @@ pub(super) fn order(
         parent: None,
         fixes: Some((key.step_index, failed.epoch)),
     };
-    insert_step(tx, &place, &step, now)?;
+    insert_step(tx, &place, &step)?;
     Ok(Some(FixStep { index, agent }))
 }
 
@@ -146,7 +145,6 @@ fn fix_files(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<FilePath>> {
     tx.only(
         "SELECT fix_files FROM task_steps WHERE task_id = ?1 AND step_index = ?2",
         values![key.task_id, key.step_index],
-        |row| rows::json(row, 0),
     )
 }
 
@@ -161,8 +159,7 @@ fn derived_files(
         "SELECT r.path FROM task_steps s JOIN task_resources r USING (task_id, step_index) \
              WHERE s.task_id = ?1 AND s.cycle = ?2 AND s.agent = ?3 AND r.access = 'write' \
              GROUP BY r.path ORDER BY min(s.position), min(r.number)",
-        values![key.task_id, failed.cycle, agent.as_str()],
-        |row| row.get(0),
+        values![key.task_id, failed.cycle, agent],
     )?);
     for place in places {
         if !found.contains(&place.file) {
@@ -181,7 +178,6 @@ fn shown_files(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<FilePath>>
     let found = tx.all(
         "SELECT path FROM task_resources WHERE task_id = ?1 AND step_index = ?2 ORDER BY number",
         values![key.task_id, key.step_index],
-        |row| row.get(0),
     )?;
     Ok(paths(found))
 }
@@ -192,14 +188,14 @@ fn paths(found: Vec<String>) -> Vec<FilePath> {
 }
 
 /// A free position after a step and after its earlier fix steps, before all other later steps.
-fn position_after(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<i64> {
-    let last: i64 = tx.value(
+fn position_after(tx: &WriteTransaction<'_, '_>, key: &StepKey) -> DbResult<i64> {
+    let last: i64 = tx.only(
         "SELECT max(f.position) FROM task_steps f JOIN task_steps s USING (task_id) \
              WHERE s.task_id = ?1 AND s.step_index = ?2 AND f.position >= s.position \
                AND (f.step_index = ?2 OR f.fixes = ?2)",
         values![key.task_id, key.step_index],
     )?;
-    let is_taken: bool = tx.value(
+    let is_taken: bool = tx.only(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND position = ?2)",
         values![key.task_id, last + 1],
     )?;
@@ -214,11 +210,11 @@ fn position_after(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<i64> {
 }
 
 /// A step is done: if it was the last fix step of another one, that one can be taken again.
-pub(super) fn done(tx: &DbTransaction<'_>, fix: &WorkingStep, now: &str) -> Result<(), DbFailure> {
+pub(super) fn done(tx: &WriteTransaction<'_, '_>, fix: &WorkingStep) -> Result<(), DbFailure> {
     let Some(failed) = fix.fixes else { return Ok(()) };
     let key = StepKey::new(fix.key.task_id.clone(), failed);
     if unfinished(tx, &key)?.is_empty() {
-        StepStore::apply(tx, &key, Event::FixDone, None, now)?;
+        StepStore::apply(tx, &key, Event::FixDone)?;
     }
     Ok(())
 }
@@ -229,15 +225,13 @@ fn unfinished(tx: &DbTransaction<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
         "SELECT step_index FROM task_steps WHERE task_id = ?1 AND fixes = ?2 \
            AND status <> 'COMPLETED' ORDER BY position",
         values![failed.task_id, failed.step_index],
-        |row| row.get(0),
     )
 }
 
 /// Skips the fix steps of a step that an order has changed. Returns what was skipped.
 pub(super) fn withdraw(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     failed: &StepKey,
-    now: &str,
 ) -> Result<Vec<StepKey>, DbFailure> {
     let mut skipped = Vec::new();
     for index in unfinished(tx, failed)? {
@@ -245,16 +239,16 @@ pub(super) fn withdraw(
         let (queue, step, _) = working::find(tx, &key)?;
         let (is_held, epoch) = (step.holder.is_some(), step.epoch);
         if is_held {
-            StepStore::apply_to(tx, queue, step, Event::Retried, None, now)?;
-            end_run(tx, &key, epoch, "taken_away", now)?;
+            StepStore::apply_to(tx, queue, step, Event::Retried, None)?;
+            end_run(tx, &key, epoch, "taken_away")?;
         }
-        StepStore::apply(tx, &key, Event::Skipped, None, now)?;
+        StepStore::apply(tx, &key, Event::Skipped)?;
         let note = format!("step {} was changed by an order", failed.step_index);
         tx.execute(
             "UPDATE task_steps SET note = ?3 WHERE task_id = ?1 AND step_index = ?2",
             values![key.task_id, key.step_index, note],
         )?;
-        let below = withdraw(tx, &key, now)?;
+        let below = withdraw(tx, &key)?;
         skipped.push(key);
         skipped.extend(below);
     }

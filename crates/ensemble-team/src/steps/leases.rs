@@ -1,14 +1,13 @@
 //! Leases of steps, and the observation that expires them.
 
-use super::db::values;
-use super::error::is_unknown;
+use super::db::{row_type, values};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::rows::{self, StepKey};
-use super::{DbFailure, StepStore, working};
+use super::rows::StepKey;
+use super::{DbFailure, StepError, StepStore, working};
 use crate::proto::step::State;
 use ensemble_core::Result;
 use ensemble_core::env::{Monotonic, boot_id};
@@ -27,6 +26,8 @@ struct StepLeaseKey {
     step: StepKey,
     epoch: u64,
 }
+
+row_type! { StepLeaseKey: step, epoch }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedSteps {
@@ -67,7 +68,8 @@ impl StepStore {
             None => LeaseWatch::new(now),
         };
         let mut observed = ObservedSteps { held: leases.len(), ..ObservedSteps::default() };
-        for (key, sequence, duration) in leases {
+        for (key, sequence, seconds) in leases {
+            let duration = Duration::from_secs(seconds);
             watch.handle(now, Event::Seen { key, sequence, duration });
         }
         watch.handle(now, Event::ScanDone);
@@ -92,14 +94,10 @@ impl StepStore {
 
     /// Returns the steps of an agent that is known to have exited to their queues. Returns them with their epochs.
     pub fn take_back(&self, agent: &Name) -> Result<Vec<(StepKey, u64)>> {
-        let held = self.read(|tx| {
+        let held: Vec<(StepLeaseKey, u64)> = self.read(|tx| {
             tx.all(
                 "SELECT task_id, step_index, epoch, beat FROM task_steps WHERE holder = ?1",
-                values![agent.as_str()],
-                |row| {
-                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                    Ok((StepLeaseKey { step, epoch: rows::number(row, 2)? }, rows::number(row, 3)?))
-                },
+                values![agent],
             )
         })?;
         let mut taken = Vec::new();
@@ -113,49 +111,37 @@ impl StepStore {
 
     /// The leases of an agent's steps, with their durations.
     pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
-        self.read(|tx| {
+        let found: Vec<(StepKey, u64, u64)> = self.read(|tx| {
             tx.all(
                 "SELECT s.task_id, s.step_index, s.epoch, q.lease_seconds \
                  FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder = ?1",
-                values![agent.as_str()],
-                |row| {
-                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                    let duration = Duration::from_secs(rows::number(row, 3)?);
-                    Ok((step, rows::number(row, 2)?, duration))
-                },
+                values![agent],
             )
-        })
+        })?;
+        let lease = |(step, epoch, seconds)| (step, epoch, Duration::from_secs(seconds));
+        Ok(found.into_iter().map(lease).collect())
     }
 
     fn remember(&self, boot_id: &str, snapshot: &LeaseSnapshot<StepLeaseKey>) -> Result<()> {
         let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
-        self.write("remember leases in", |tx| {
-            tx.store_observation(boot_id, &snapshot)?;
-            Ok(())
-        })
+        self.write("remember leases in", |tx| Ok(tx.store_observation(boot_id, &snapshot)?))
     }
 
+    /// All leases with their signs and durations in seconds, and what was observed before.
     #[expect(clippy::type_complexity, reason = "three columns and the stored snapshot")]
     fn leases(
         &self,
         boot_id: &str,
-    ) -> Result<(Vec<(StepLeaseKey, u64, Duration)>, Option<LeaseSnapshot<StepLeaseKey>>)> {
+    ) -> Result<(Vec<(StepLeaseKey, u64, u64)>, Option<LeaseSnapshot<StepLeaseKey>>)> {
         self.read(|tx| {
             let leases = tx.all(
                 "SELECT s.task_id, s.step_index, s.epoch, s.beat, q.lease_seconds \
                  FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder IS NOT NULL",
                 &[],
-                |row| {
-                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
-                    let key = StepLeaseKey { step, epoch: rows::number(row, 2)? };
-                    let duration = Duration::from_secs(rows::number(row, 4)?);
-                    Ok((key, rows::number(row, 3)?, duration))
-                },
             )?;
             let snapshot: Option<String> = tx.first(
                 "SELECT snapshot FROM lease_observations WHERE boot_id = ?1",
                 values![boot_id],
-                |row| row.get(0),
             )?;
             // Ignore an unreadable snapshot: the observation starts again.
             let snapshot = snapshot.and_then(|text| serde_json::from_str(&text).ok());
@@ -165,17 +151,18 @@ impl StepStore {
 
     /// Returns a step to its queue if it is still the observed one.
     fn expire(&self, key: &StepLeaseKey, sequence: u64) -> Result<bool> {
-        let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
             tx.lock_queue(&key.step.task_id)?;
             let (queue, step, _) = match working::find(tx, &key.step) {
-                Err(DbFailure::Told(error)) if is_unknown(&error) => return Ok(None),
+                Err(DbFailure::Told(error)) if error.area().is_some_and(StepError::is_unknown) => {
+                    return Ok(None);
+                }
                 found => found?,
             };
             if step.holder.is_none() || step.epoch != key.epoch || step.beat != sequence {
                 return Ok(None);
             }
-            self.lease_ended(tx, queue, step, &now).map(Some)
+            self.lease_ended(tx, queue, step).map(Some)
         })?;
         let Some(changed) = expired else { return Ok(false) };
         let data = json!({
@@ -191,40 +178,4 @@ impl StepStore {
 /// The content of an observation without the elapsed time. Readers add the elapsed time again.
 fn essence(snapshot: &LeaseSnapshot<StepLeaseKey>) -> Vec<(StepLeaseKey, u64)> {
     snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::super::{ClaimOutcome, ClaimRequest, StepOptions, StepPlan};
-    use super::*;
-
-    #[test]
-    fn steps_of_an_agent_that_has_ended_wait_again_at_once() {
-        let home = tempfile::tempdir().unwrap();
-        let options = StepOptions::new(home.path());
-        let store = StepStore::open(&home.path().join("steps.db"), options).unwrap();
-        for plan in [
-            "{task_id: t-1, lease_seconds: 900, steps: [{agent: Devon, goal: g}]}",
-            "{task_id: t-2, steps: [{agent: Tara, goal: g}]}",
-        ] {
-            store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
-        }
-        let name = |name: &str| Name::new(name).unwrap();
-        let take = |agent: &str| match store.claim_step(&ClaimRequest::of(name(agent))).unwrap() {
-            ClaimOutcome::Handed(handed) => (handed.key, handed.epoch),
-            ClaimOutcome::Nothing(nothing) => panic!("{nothing:?}"),
-        };
-        let (first, other) = (take("Devon"), take("Tara"));
-        let leases = store.leases_of(&name("Devon")).unwrap();
-        assert_eq!(leases, [(first.0.clone(), first.1, Duration::from_secs(900))]);
-        let taken = store.take_back(&name("Devon")).unwrap();
-        assert_eq!(taken, std::slice::from_ref(&first));
-        assert_eq!(store.take_back(&name("Devon")).unwrap(), []);
-        assert_eq!(store.step(&other.0).unwrap().status, "IN_PROGRESS");
-        // The old holder is fenced; the attempt counts.
-        assert!(store.beat(&first.0, &name("Devon"), Some(first.1)).is_err());
-        assert_eq!(take("Devon"), (first.0, first.1 + 1));
-    }
 }

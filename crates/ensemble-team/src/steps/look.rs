@@ -30,38 +30,32 @@ impl StepStore {
     /// All steps that wait for an intervention, in the order of the queues: at attempts that are
     /// used up, or blocked. The longest wait of a queue comes first.
     pub fn standing(&self) -> Result<Vec<StuckStep>> {
-        self.read(|tx| {
+        type Row = (StepKey, String, Vec<String>, String, String, PauseScope);
+        let rows: Vec<Row> = self.read(|tx| {
             tx.all(
                 "SELECT s.task_id, s.step_index, s.status, s.blockers, \
                    coalesce(s.last_error, ''), s.updated_at, q.pauses \
                  FROM task_queues q JOIN task_steps s USING (task_id) \
                  WHERE s.life = 'stuck' ORDER BY q.number, s.updated_at, s.position",
                 &[],
-                |row| {
-                    let status: String = row.get(2)?;
-                    let is_blocked = status == "BLOCKED";
-                    let reason = match is_blocked {
-                        true => rows::json::<Vec<String>>(row, 3)?.join("; "),
-                        false => row.get(4)?,
-                    };
-                    Ok(StuckStep {
-                        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
-                        status,
-                        reason,
-                        since: row.get(5)?,
-                        stops_queue: rows::pauses(row, 6)? == PauseScope::Queue,
-                        remedy: if is_blocked { "unblock" } else { "retry" },
-                    })
-                },
             )
-        })
+        })?;
+        let stuck = |(key, status, blockers, error, since, pauses): Row| {
+            let (reason, remedy) = match status.as_str() {
+                "BLOCKED" => (blockers.join("; "), "unblock"),
+                _ => (error, "retry"),
+            };
+            let stops_queue = pauses == PauseScope::Queue;
+            StuckStep { key, status, reason, since, stops_queue, remedy }
+        };
+        Ok(rows.into_iter().map(stuck).collect())
     }
 
     /// All queues in the order in which they were added, with step counts.
     pub fn queues(&self) -> Result<Vec<StepQueueView>> {
         self.read(|tx| {
             let tasks: Vec<String> =
-                tx.all("SELECT task_id FROM task_queues ORDER BY number", &[], |row| row.get(0))?;
+                tx.all("SELECT task_id FROM task_queues ORDER BY number", &[])?;
             let find = |task: &String| rows::find_queue(tx, task, true).transpose();
             tasks.iter().filter_map(find).collect()
         })
@@ -76,7 +70,7 @@ impl StepStore {
     pub fn steps(&self, task_id: &str) -> Result<Vec<StepView>> {
         let select =
             format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 ORDER BY position");
-        self.read(|tx| tx.all(&select, values![task_id], rows::step))
+        self.read(|tx| tx.all(&select, values![task_id]))
     }
 
     /// One step.
@@ -87,13 +81,13 @@ impl StepStore {
 
     pub fn held_by(&self, agent: &Name) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1");
-        self.read(|tx| tx.all(&select, values![agent.as_str()], rows::step))
+        self.read(|tx| tx.all(&select, values![agent]))
     }
 
     /// The steps that agents work on.
     pub fn all_held(&self) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder IS NOT NULL");
-        self.read(|tx| tx.all(&select, &[], rows::step))
+        self.read(|tx| tx.all(&select, &[]))
     }
 
     /// All agents that plans name, sorted by name.
@@ -103,7 +97,6 @@ impl StepStore {
                 "SELECT agent FROM task_steps UNION SELECT fix_by FROM task_steps \
                  WHERE fix_by IS NOT NULL ORDER BY 1",
                 &[],
-                |row| rows::name(row, 0),
             )
         })
     }
@@ -115,19 +108,6 @@ impl StepStore {
                    context_for_next_step, prompt_message FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 ORDER BY epoch",
                 values![key.task_id, key.step_index],
-                |row| {
-                    Ok(RunView {
-                        epoch: rows::number(row, 0)?,
-                        attempt: row.get(1)?,
-                        agent: rows::name(row, 2)?,
-                        taken_at: row.get(3)?,
-                        ended_at: row.get(4)?,
-                        outcome: row.get(5)?,
-                        summary: row.get(6)?,
-                        context_for_next_step: row.get(7)?,
-                        prompt_message: row.get(8)?,
-                    })
-                },
             )
         })
     }

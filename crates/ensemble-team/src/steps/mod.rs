@@ -25,6 +25,7 @@
 //! process with access to the spool posts pending notices ([`StepStore::post_notices`]). A notice's
 //! message id is derived from its row, so repeated posts deliver it once.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,8 +45,6 @@ mod db;
 mod error;
 mod files;
 mod fixes;
-#[cfg(feature = "schema")]
-mod json_schema;
 mod leases;
 mod look;
 mod notices;
@@ -190,17 +189,31 @@ impl StepStore {
     fn write<T>(
         &self,
         operation: &'static str,
-        write: impl FnOnce(&DbTransaction<'_>) -> Result<T, DbFailure>,
+        write: impl FnOnce(&WriteTransaction<'_, '_>) -> Result<T, DbFailure>,
     ) -> Result<T> {
-        self.lock().write(self.options.patience, write).map_err(|trouble| match trouble {
+        let now = self.options.clock.wall().to_string();
+        let written = self
+            .lock()
+            .write(self.options.patience, |tx| write(&WriteTransaction { tx, now: &now }));
+        written.map_err(|trouble| match trouble {
             DbFailure::Sql(error) => error.into_error(operation, &self.path),
             DbFailure::Told(error) => error,
         })
     }
+}
 
+/// A transaction that changes something.
+struct WriteTransaction<'a, 'tx> {
+    tx: &'a DbTransaction<'tx>,
     /// The wall-clock time in the tables' format.
-    fn stamp(&self) -> String {
-        self.options.clock.wall().to_string()
+    now: &'a str,
+}
+
+impl<'tx> Deref for WriteTransaction<'_, 'tx> {
+    type Target = DbTransaction<'tx>;
+
+    fn deref(&self) -> &DbTransaction<'tx> {
+        self.tx
     }
 }
 

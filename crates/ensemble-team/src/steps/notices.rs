@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::StepStore;
-use super::db::{DbResult, DbTransaction, values};
+use super::db::{DbResult, values};
 use super::working::{QueueRules, WorkingStep};
+use super::{StepStore, WriteTransaction};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::PublishOutcome;
@@ -86,11 +86,10 @@ impl Notice {
 /// Stores a notice for the queue's orchestrator. If the queue has none, the notice of a stuck step goes to `instead`;
 /// without that, the step is only in [`StepStore::standing`].
 pub(super) fn owe(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     (queue, instead): (&QueueRules, Option<&Name>),
     notice: Notice,
     epoch: u64,
-    now: &str,
 ) -> DbResult<()> {
     let instead = instead.filter(|_| notice.step_index.is_some());
     let Some(orchestrator) = queue.orchestrator.as_ref().or(instead) else { return Ok(()) };
@@ -102,12 +101,12 @@ pub(super) fn owe(
            created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
         values![
             format!("n-{}", digest.short(40)),
-            orchestrator.as_str(),
+            orchestrator,
             notice.kind,
             notice.task_id,
             notice.step_index,
             ensemble_core::message::yaml::render(&notice),
-            now,
+            tx.now,
         ],
     )
 }
@@ -135,11 +134,8 @@ impl StepStore {
                     }
                 }
                 self.write("mark a notice in", |tx| {
-                    tx.execute(
-                        "UPDATE step_notices SET posted = 1 WHERE number = ?1",
-                        values![number],
-                    )?;
-                    Ok(())
+                    let mark = "UPDATE step_notices SET posted = 1 WHERE number = ?1";
+                    Ok(tx.execute(mark, values![number])?)
                 })?;
             }
             if owed.len() < BATCH {
@@ -151,7 +147,7 @@ impl StepStore {
     /// Whether notices wait to be posted.
     pub fn owes_notices(&self) -> Result<bool> {
         let select = "SELECT EXISTS (SELECT 1 FROM step_notices WHERE posted = 0)";
-        self.read(|tx| tx.value(select, &[]))
+        self.read(|tx| tx.only(select, &[]))
     }
 
     /// The next notices after this number.
@@ -163,10 +159,6 @@ impl StepStore {
                  FROM step_notices \
                  WHERE posted = 0 AND number > ?1 ORDER BY number LIMIT ?2",
                 values![after, BATCH as i64],
-                |row| {
-                    let (number, id, mailbox) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                    Ok((number, id, mailbox, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
-                },
             )
         })?;
         let sender = Name::new(SENDER)?;

@@ -1,7 +1,7 @@
 //! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
 
 use super::StepError;
-use super::db::{DbResult, DbTransaction, values};
+use super::db::{DbResult, values};
 use serde_json::json;
 
 use super::add::{StepPlace, insert_step};
@@ -11,7 +11,7 @@ use super::plan::PlannedStep;
 use super::rows::StepKey;
 use super::submit::finished;
 use super::working::{QueueRules, WorkingStep};
-use super::{DbFailure, StepStore, fixes};
+use super::{DbFailure, StepStore, WriteTransaction, fixes};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::Result;
 use ensemble_core::event_log::types;
@@ -43,13 +43,12 @@ impl StepStore {
         if parts.len() < 2 {
             return Err(StepError::TooFewParts { key: key.clone(), parts: parts.len() }.into());
         }
-        let now = self.stamp();
         let (numbers, withdrawn) = self.write("split a step in", |tx| {
             tx.lock_queue(&key.task_id)?;
-            let changed = Self::apply(tx, key, Event::Split, None, &now)?;
+            let changed = Self::apply(tx, key, Event::Split)?;
             self.check_order(tx, &changed, by)?;
-            let withdrawn = fixes::withdraw(tx, key, &now)?;
-            Ok((insert_parts(tx, &changed, parts, &now)?, withdrawn))
+            let withdrawn = fixes::withdraw(tx, key)?;
+            Ok((insert_parts(tx, &changed, parts)?, withdrawn))
         })?;
         let data = json!({
             "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
@@ -68,11 +67,10 @@ impl StepStore {
 
     /// Records a worker's sign of life: its lease starts again.
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
-        let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };
         self.write("renew a lease in", |tx| {
             tx.lock_queue(&key.task_id)?;
-            Self::apply(tx, key, event, None, &now).map(drop)
+            Self::apply(tx, key, event).map(drop)
         })
     }
 
@@ -85,20 +83,19 @@ impl StepStore {
         event: Event,
     ) -> Result<()> {
         let note: String = note.chars().take(NOTE_BYTES_MAX).collect();
-        let now = self.stamp();
         let withdrawn = self.write("change a step in", |tx| {
             tx.lock_queue(&key.task_id)?;
             let ends_run = event == Event::Retried;
-            let changed = Self::apply(tx, key, event, None, &now)?;
+            let changed = Self::apply(tx, key, event)?;
             self.check_order(tx, &changed, by)?;
             if ends_run {
-                end_run(tx, key, changed.step.epoch(), "taken_away", &now)?;
+                end_run(tx, key, changed.step.epoch(), "taken_away")?;
             }
             tx.execute("UPDATE task_steps SET note = nullif(?3, '') WHERE task_id = ?1 AND step_index = ?2", values![key.task_id, key.step_index, note])?;
-            let withdrawn = fixes::withdraw(tx, key, &now)?;
-            fixes::done(tx, &changed.before, &now)?;
+            let withdrawn = fixes::withdraw(tx, key)?;
+            fixes::done(tx, &changed.before)?;
             if changed.effects.contains(&Effect::Advance) {
-                finished(tx, &changed.queue, changed.step.epoch(), &now)?;
+                finished(tx, &changed.queue, changed.step.epoch())?;
             }
             Ok(withdrawn)
         })?;
@@ -112,16 +109,16 @@ impl StepStore {
     /// what it has done.
     fn check_order(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         changed: &ChangedStep,
         by: &Name,
     ) -> Result<(), DbFailure> {
         let (queue, key) = (&changed.queue, &changed.before.key);
         let orchestrator = queue.orchestrator.as_ref().or(self.options.orchestrator.as_ref());
-        let works: bool = tx.value(
+        let works: bool = tx.only(
             "SELECT EXISTS (SELECT 1 FROM task_steps \
              WHERE task_id = ?1 AND (agent = ?2 OR fix_by = ?2))",
-            values![key.task_id, by.as_str()],
+            values![key.task_id, by],
         )?;
         if works && orchestrator != Some(by) {
             return Err(StepError::OwnQueue { key: key.clone(), by: by.clone() }.into());
@@ -132,20 +129,19 @@ impl StepStore {
     /// Ends a lease: the step returns to the queue, or stops.
     pub(super) fn lease_ended(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         queue: QueueRules,
         step: WorkingStep,
-        now: &str,
     ) -> Result<ChangedStep, DbFailure> {
         let epoch = step.epoch;
-        let changed = Self::apply_to(tx, queue, step, Event::LeaseEnded { epoch }, None, now)?;
-        end_run(tx, &changed.before.key, epoch, "lease_ended", now)?;
+        let changed = Self::apply_to(tx, queue, step, Event::LeaseEnded { epoch }, None)?;
+        end_run(tx, &changed.before.key, epoch, "lease_ended")?;
         for effect in &changed.effects {
             if let Effect::Stop { reasons } = effect {
                 let attempt = changed.step.attempt();
                 let notice = Notice::about_step("step.failed", &changed.before, attempt, reasons);
                 let to = (&changed.queue, self.options.orchestrator.as_ref());
-                notices::owe(tx, to, notice, epoch, now)?;
+                notices::owe(tx, to, notice, epoch)?;
             }
         }
         Ok(changed)
@@ -154,31 +150,28 @@ impl StepStore {
 
 /// Ends a run that its worker did not end.
 pub(super) fn end_run(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     key: &StepKey,
     epoch: u64,
     outcome: &str,
-    now: &str,
 ) -> DbResult<()> {
     tx.execute(
         "UPDATE step_runs SET ended_at = ?4, outcome = ?5 \
          WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3 AND outcome IS NULL",
-        values![key.task_id, key.step_index, epoch, now, outcome],
+        values![key.task_id, key.step_index, epoch, tx.now, outcome],
     )
 }
 
 fn insert_parts(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     changed: &ChangedStep,
     parts: &[SplitPart],
-    now: &str,
 ) -> Result<Vec<u32>, DbFailure> {
     let parent = &changed.before;
     let task_id = &parent.key.task_id;
     let (last, first): (u32, i64) = tx.only(
         "SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1",
         values![task_id],
-        |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     let mut numbers = Vec::with_capacity(parts.len());
     for (index, part) in (last + 1..).zip(parts) {
@@ -199,7 +192,7 @@ fn insert_parts(
             parent: Some(parent.key.step_index),
             fixes: parent.failure(),
         };
-        insert_step(tx, &place, &part, now)?;
+        insert_step(tx, &place, &part)?;
         numbers.push(index);
     }
     Ok(numbers)

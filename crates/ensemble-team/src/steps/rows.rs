@@ -3,9 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::db::{DbError, DbResult, DbRow, DbTransaction, values};
+use super::db::{DbResult, DbTransaction, row_type, values};
 use super::plan::{PauseScope, Policy};
 use crate::proto::step::TddPhase;
 use ensemble_core::message::Name;
@@ -159,52 +158,36 @@ pub struct RunView {
     pub prompt_message: Option<String>,
 }
 
-/// The columns that [`step`] reads, in its order.
+/// The columns of a [`StepView`].
 pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, fix_due, agent, \
     fix_by, goal, instructions, constraints, phase, cycle, attempt, epoch, beat, holder, \
     last_error, blockers, summary, artifacts, parent_index, note, updated_at, waits_for_fix, fixes, \
     fix_files, needs_plan";
 
-/// Reads a row with [`STEP_COLUMNS`].
-pub(super) fn step(row: &DbRow<'_>) -> DbResult<StepView> {
-    Ok(StepView {
-        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
-        status: row.get(2)?,
-        resolution: row.get(3)?,
-        fix_due: row.get(4)?,
-        agent: name(row, 5)?,
-        fix_by: optional_name(row, 6)?,
-        goal: row.get(7)?,
-        instructions: json(row, 8)?,
-        constraints: json(row, 9)?,
-        phase: phase(row, 10)?,
-        cycle: row.get(11)?,
-        attempt: row.get(12)?,
-        epoch: number(row, 13)?,
-        beat: number(row, 14)?,
-        holder: optional_name(row, 15)?,
-        last_error: row.get(16)?,
-        blockers: json(row, 17)?,
-        summary: row.get(18)?,
-        artifacts: json(row, 19)?,
-        parent_index: row.get(20)?,
-        note: row.get(21)?,
-        updated_at: row.get(22)?,
-        waits_for_fix: row.get(23)?,
-        fixes: row.get(24)?,
-        fix_files: json(row, 25)?,
-        needs_plan: row.get(26)?,
-    })
+row_type! {
+    StepView: key, status, resolution, fix_due, agent, fix_by, goal, instructions, constraints,
+    phase, cycle, attempt, epoch, beat, holder, last_error, blockers, summary, artifacts,
+    parent_index, note, updated_at, waits_for_fix, fixes, fix_files, needs_plan
+}
+
+row_type! {
+    RunView: epoch, attempt, agent, taken_at, ended_at, outcome, summary, context_for_next_step,
+    prompt_message
 }
 
 pub(super) fn find_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
-    tx.first(&select, values![key.task_id, key.step_index], step)
+    tx.first(&select, values![key.task_id, key.step_index])
 }
 
 const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, policy, attempts_max, \
     lease_seconds, constraints, template";
+
+row_type! {
+    StepQueueView: task_id, title, orchestrator, parallel, pauses, policy, attempts_max,
+    lease_seconds, constraints, template; open: 0, held: 0, stuck: 0, done: 0
+}
 
 /// Finds a queue by its task. Steps are counted only on request: there may be many.
 pub(super) fn find_queue(
@@ -213,13 +196,12 @@ pub(super) fn find_queue(
     counted: bool,
 ) -> DbResult<Option<StepQueueView>> {
     let select = format!("SELECT {QUEUE_COLUMNS} FROM task_queues WHERE task_id = ?1");
-    let found = tx.first(&select, values![task_id], queue)?;
+    let found: Option<StepQueueView> = tx.first(&select, values![task_id])?;
     let Some(mut queue) = found else { return Ok(None) };
     if counted {
-        let counts = tx.all(
+        let counts: Vec<(String, u64)> = tx.all(
             "SELECT life, count(*) FROM task_steps WHERE task_id = ?1 GROUP BY life",
             values![task_id],
-            |row| Ok((row.get::<String>(0)?, number(row, 1)?)),
         )?;
         for (life, number) in counts {
             match life.as_str() {
@@ -231,58 +213,4 @@ pub(super) fn find_queue(
         }
     }
     Ok(Some(queue))
-}
-
-fn queue(row: &DbRow<'_>) -> DbResult<StepQueueView> {
-    Ok(StepQueueView {
-        task_id: row.get(0)?,
-        title: row.get(1)?,
-        orchestrator: optional_name(row, 2)?,
-        parallel: row.get(3)?,
-        pauses: pauses(row, 4)?,
-        policy: policy(row, 5)?,
-        attempts_max: row.get(6)?,
-        lease_seconds: number(row, 7)?,
-        constraints: json(row, 8)?,
-        template: row.get(9)?,
-        open: 0,
-        held: 0,
-        stuck: 0,
-        done: 0,
-    })
-}
-
-pub(super) fn pauses(row: &DbRow<'_>, column: usize) -> DbResult<PauseScope> {
-    Ok(if row.text(column)? == "step" { PauseScope::Step } else { PauseScope::Queue })
-}
-
-pub(super) fn policy(row: &DbRow<'_>, column: usize) -> DbResult<Policy> {
-    Ok(if row.text(column)? == "tdd" { Policy::Tdd } else { Policy::None })
-}
-
-pub(super) fn phase(row: &DbRow<'_>, column: usize) -> DbResult<Option<TddPhase>> {
-    let rank: Option<u8> = row.get(column)?;
-    Ok(rank.and_then(|rank| TddPhase::ALL.get(usize::from(rank)).copied()))
-}
-
-/// Reads a counter, which is never negative.
-pub(super) fn number(row: &DbRow<'_>, column: usize) -> DbResult<u64> {
-    row.get::<i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
-}
-
-pub(super) fn name(row: &DbRow<'_>, column: usize) -> DbResult<Name> {
-    Name::new(row.get::<String>(column)?).map_err(|error| DbError::damaged(column, error))
-}
-
-pub(super) fn optional_name(row: &DbRow<'_>, column: usize) -> DbResult<Option<Name>> {
-    let text: Option<String> = row.get(column)?;
-    text.map(Name::new).transpose().map_err(|error| DbError::damaged(column, error))
-}
-
-pub(super) fn json<T: DeserializeOwned>(row: &DbRow<'_>, column: usize) -> DbResult<T> {
-    serde_json::from_str(row.text(column)?).map_err(|error| DbError::damaged(column, error))
-}
-
-pub(super) fn list(texts: &[String]) -> String {
-    serde_json::to_string(texts).unwrap_or_else(|_| "[]".to_owned())
 }

@@ -1,8 +1,7 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
 use super::StepError;
-use super::db::{DbResult, DbTransaction, values};
-use super::error::is_refusal;
+use super::db::{DbResult, values};
 use serde::Serialize;
 use serde_json::json;
 
@@ -10,9 +9,9 @@ use super::change::ReportWords;
 use super::completion::Completion;
 use super::fixes::{ErrorPlace, StepFailure};
 use super::notices::{self, Notice};
-use super::rows::{StepKey, list};
+use super::rows::StepKey;
 use super::working::{self, QueueRules};
-use super::{CompletionStatus, DbFailure, StepStore, fixes};
+use super::{CompletionStatus, DbFailure, StepStore, WriteTransaction, fixes};
 use crate::admission::TaskAct;
 use crate::proto::step::{Effect, Event, StepReport};
 use ensemble_core::Result;
@@ -54,11 +53,6 @@ struct CheckedReport<'a> {
     places: &'a [ErrorPlace],
 }
 
-struct StepRunRow {
-    report: Option<String>,
-    prompt_message: Option<String>,
-}
-
 impl StepStore {
     /// Stores a worker's report. `by` is the actual reporter; `epoch`, if it is known, is the one
     /// under which the step was handed to it. The same report again, by the same worker, changes
@@ -83,7 +77,7 @@ impl StepStore {
             door.check(TaskAct::HandIn, &key.plan_name(), by)?;
         }
         // Other writers wait for the transaction, so compute as much as possible before it.
-        let (now, digest) = (self.stamp(), completion.digest().to_string());
+        let digest = completion.digest().to_string();
         let places = match completion.report() {
             StepReport::Failure { error } => fixes::places(&self.options.root, &error),
             StepReport::Success | StepReport::Blocked { .. } => Vec::new(),
@@ -91,9 +85,11 @@ impl StepStore {
         let report = CheckedReport { completion, digest: &digest, places: &places };
         let submitted = self.write("submit a step to", |tx| {
             tx.lock_queue(&key.task_id)?;
-            match self.submit_in(tx, &report, epoch, &now) {
+            match self.submit_in(tx, &report, epoch) {
                 // The transaction was rolled back. The report may be a repetition.
-                Err(DbFailure::Told(refused)) if is_refusal(&refused) => {
+                Err(DbFailure::Told(refused))
+                    if refused.area().is_some_and(StepError::is_refusal) =>
+                {
                     already_submitted(tx, completion, by, epoch)?.ok_or(DbFailure::Told(refused))
                 }
                 submitted => submitted,
@@ -118,10 +114,9 @@ impl StepStore {
 
     fn submit_in(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         report: &CheckedReport<'_>,
         epoch: Option<u64>,
-        now: &str,
     ) -> Result<SubmittedStep, DbFailure> {
         let CheckedReport { completion, digest, places } = *report;
         let key = completion.key();
@@ -130,9 +125,9 @@ impl StepStore {
         let summary = completion.summary.as_deref();
         let words = ReportWords { summary, artifacts: &completion.artifacts };
         let (queue, before, prompt_message) = working::find(tx, &key)?;
-        let changed = Self::apply_to(tx, queue, before, event, Some(&words), now)?;
+        let changed = Self::apply_to(tx, queue, before, event, Some(&words))?;
         let epoch = changed.step.epoch();
-        write_run(tx, completion, digest, epoch, now)?;
+        write_run(tx, completion, digest, epoch)?;
         write_context(tx, completion, epoch)?;
         let mut submitted = stored(completion, epoch, prompt_message);
         for effect in changed.effects {
@@ -145,7 +140,7 @@ impl StepStore {
                     let (attempt, attempts_max) =
                         (changed.step.attempt(), changed.queue.attempts_max);
                     let failure = StepFailure { error: &error, attempt, attempts_max, places };
-                    let fix = fixes::order(tx, &changed.before, &failure, now)?;
+                    let fix = fixes::order(tx, &changed.before, &failure)?;
                     (submitted.fix_step, submitted.fix_by) =
                         fix.map(|fix| (fix.index, fix.agent)).unzip();
                 }
@@ -158,11 +153,11 @@ impl StepStore {
                     let notice =
                         Notice::about_step(kind, &changed.before, changed.step.attempt(), &reasons);
                     let to = (&changed.queue, self.options.orchestrator.as_ref());
-                    notices::owe(tx, to, notice, epoch, now)?;
+                    notices::owe(tx, to, notice, epoch)?;
                 }
                 Effect::Advance => {
-                    fixes::done(tx, &changed.before, now)?;
-                    submitted.queue_done = finished(tx, &changed.queue, epoch, now)?;
+                    fixes::done(tx, &changed.before)?;
+                    submitted.queue_done = finished(tx, &changed.queue, epoch)?;
                 }
                 Effect::Hand { .. }
                 | Effect::Free
@@ -226,33 +221,30 @@ fn stored(completion: &Completion, epoch: u64, prompt_message: Option<String>) -
 
 /// The answer to a repeated report: its worker was killed before it got the first answer.
 fn already_submitted(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     completion: &Completion,
     by: &Name,
     epoch: Option<u64>,
 ) -> Result<Option<SubmittedStep>, DbFailure> {
-    let found: Option<(i64, StepRunRow)> = tx.first(
+    let found: Option<(u64, Option<String>, Option<String>)> = tx.first(
         "SELECT epoch, report_sha256, prompt_message FROM step_runs \
              WHERE task_id = ?1 AND step_index = ?2 AND agent = ?3 ORDER BY epoch DESC LIMIT 1",
-        values![completion.task_id, completion.step_index, by.as_str()],
-        |row| Ok((row.get(0)?, StepRunRow { report: row.get(1)?, prompt_message: row.get(2)? })),
+        values![completion.task_id, completion.step_index, by],
     )?;
-    let Some((found_epoch, run)) = found else { return Ok(None) };
-    let found_epoch = u64::try_from(found_epoch).unwrap_or(0);
-    let same = run.report.is_some_and(|report| report == completion.digest().to_string());
+    let Some((found_epoch, report, prompt_message)) = found else { return Ok(None) };
+    let same = report.is_some_and(|report| report == completion.digest().to_string());
     if !same || epoch.is_some_and(|epoch| epoch != found_epoch) {
         return Ok(None);
     }
-    let submitted = stored(completion, found_epoch, run.prompt_message);
+    let submitted = stored(completion, found_epoch, prompt_message);
     Ok(Some(SubmittedStep { already_submitted: true, ..submitted }))
 }
 
 fn write_run(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     completion: &Completion,
     digest: &str,
     epoch: u64,
-    now: &str,
 ) -> DbResult<()> {
     let outcome = match completion.status {
         CompletionStatus::Success => "success",
@@ -267,11 +259,11 @@ fn write_run(
             completion.task_id,
             completion.step_index,
             epoch,
-            now,
+            tx.now,
             outcome,
             completion.summary,
-            list(&completion.artifacts),
-            list(&completion.blockers),
+            completion.artifacts,
+            completion.blockers,
             completion.context_for_next_step,
             digest,
         ],
@@ -279,7 +271,11 @@ fn write_run(
 }
 
 /// Stores the worker's context for the next prompt.
-fn write_context(tx: &DbTransaction<'_>, completion: &Completion, epoch: u64) -> DbResult<()> {
+fn write_context(
+    tx: &WriteTransaction<'_, '_>,
+    completion: &Completion,
+    epoch: u64,
+) -> DbResult<()> {
     if completion.context_for_next_step.is_none() {
         return Ok(());
     }
@@ -291,18 +287,17 @@ fn write_context(tx: &DbTransaction<'_>, completion: &Completion, epoch: u64) ->
 
 /// Whether no step is left; the orchestrator is notified.
 pub(super) fn finished(
-    tx: &DbTransaction<'_>,
+    tx: &WriteTransaction<'_, '_>,
     queue: &QueueRules,
     epoch: u64,
-    now: &str,
 ) -> DbResult<bool> {
-    let left: bool = tx.value(
+    let left: bool = tx.only(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
                AND life IN ('open', 'held', 'stuck', 'waits'))",
-        values![&queue.task_id],
+        values![queue.task_id],
     )?;
     if !left {
-        notices::owe(tx, (queue, None), Notice::about_queue(&queue.task_id), epoch, now)?;
+        notices::owe(tx, (queue, None), Notice::about_queue(&queue.task_id), epoch)?;
     }
     Ok(!left)
 }

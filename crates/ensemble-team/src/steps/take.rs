@@ -8,11 +8,9 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::json;
 
-use super::rows::{self, StepKey};
-use super::working::{
-    self, CHARTER, CHARTER_COLUMNS, PROMPT_MESSAGE, QueueRules, WORK, WORK_COLUMNS, WorkingStep,
-};
-use super::{DbFailure, FilePath, PauseScope, Policy, StepStore, files};
+use super::rows::StepKey;
+use super::working::{CHARTER, PROMPT_MESSAGE, QueueRules, WORK, WorkingStep};
+use super::{DbFailure, FilePath, PauseScope, Policy, StepStore, WriteTransaction, files};
 use crate::admission::{TaskAct, is_refusal};
 use crate::proto::step::{Effect, Event};
 use ensemble_core::event_log::types;
@@ -162,30 +160,23 @@ impl StepStore {
              FROM task_steps s JOIN task_queues q USING (task_id) \
              WHERE s.task_id = ?1 AND s.life = 'held' ORDER BY s.position"
         );
-        self.read(|tx| {
-            let found = tx.all(&select, values![task_id], |row| {
-                let (queue, step) = (working::charter(row, WORK_COLUMNS)?, working::work(row)?);
-                Ok((queue, step, row.get(WORK_COLUMNS + CHARTER_COLUMNS)?))
-            })?;
-            let held = found.into_iter().filter_map(|(queue, step, message)| {
-                let holder = step.holder.clone()?;
-                let run = (step.attempt, step.epoch);
-                Some((queue.handed(step, holder, run), message))
-            });
-            Ok(held.collect())
-        })
+        let found: Vec<(WorkingStep, QueueRules, Option<String>)> =
+            self.read(|tx| tx.all(&select, values![task_id]))?;
+        let held = found.into_iter().filter_map(|(step, queue, message)| {
+            let holder = step.holder.clone()?;
+            let run = (step.attempt, step.epoch);
+            Some((queue.handed(step, holder, run), message))
+        });
+        Ok(held.collect())
     }
 
     /// Hands out the next step, in one transaction. A worker that already holds a step of such a
     /// task gets the same one again, under the same epoch.
     pub fn claim_step(&self, ask: &ClaimRequest) -> Result<ClaimOutcome> {
-        let now = self.stamp();
         let patience = Instant::now() + self.options.patience;
         let mut first = None;
         let next = loop {
-            match self
-                .write("take a step from", |tx| self.take_in(tx, ask, first.as_deref(), &now))?
-            {
+            match self.write("take a step from", |tx| self.take_in(tx, ask, first.as_deref()))? {
                 ClaimAttempt::Decided(next) => break next,
                 ClaimAttempt::Busy { why, .. } if Instant::now() >= patience => {
                     break ClaimOutcome::Nothing(why);
@@ -210,14 +201,13 @@ impl StepStore {
     /// `first` is a queue to wait for before any other is locked.
     fn take_in(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         ask: &ClaimRequest,
         first: Option<&str>,
-        now: &str,
     ) -> Result<ClaimAttempt, DbFailure> {
         if let Some(agent) = &ask.agent {
             tx.lock_agent(agent.as_str())?;
-            if let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())? {
+            if let Some((step, queue)) = held_by(tx, agent, ask.task_id.as_deref())? {
                 let run = (step.attempt, step.epoch);
                 let handed = queue.handed(step, agent.clone(), run);
                 let handed = Box::new(ClaimedStep { again: true, ..handed });
@@ -236,7 +226,7 @@ impl StepStore {
                 busy = busy.or(Some(task));
                 continue;
             }
-            match self.take_of(tx, &task, ask.agent.as_ref(), now)? {
+            match self.take_of(tx, &task, ask.agent.as_ref())? {
                 ClaimOutcome::Nothing(NoStep::Done) => {}
                 // Prefer any other reason to "assigned to another agent".
                 ClaimOutcome::Nothing(nothing)
@@ -260,10 +250,9 @@ impl StepStore {
 
     fn take_of(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         task_id: &str,
         agent: Option<&Name>,
-        now: &str,
     ) -> Result<ClaimOutcome, DbFailure> {
         let QueueSituation { queue, held, stuck } = stand(tx, task_id)?;
         let paused = |step_index| NoStep::Paused { task_id: task_id.to_owned(), step_index };
@@ -285,7 +274,7 @@ impl StepStore {
             for (step, position) in steps {
                 after = position;
                 match self.obstacle(tx, &queue, &step, agent)? {
-                    Ok(names) => return self.hand(tx, queue, step, &names, now),
+                    Ok(names) => return self.hand(tx, queue, step, &names),
                     Err(obstacle) => why = if why == NoStep::Done { obstacle } else { why },
                 }
             }
@@ -361,26 +350,23 @@ impl StepStore {
 
     fn hand(
         &self,
-        tx: &DbTransaction<'_>,
+        tx: &WriteTransaction<'_, '_>,
         queue: QueueRules,
         step: WorkingStep,
         names: &[String],
-        now: &str,
     ) -> Result<ClaimOutcome, DbFailure> {
         let agent = step.agent.clone();
         let mut changed =
-            Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None, now)?;
+            Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None)?;
         let Some(Effect::Hand { attempt, epoch, .. }) = changed.effects.pop_front() else {
             return Ok(ClaimOutcome::Nothing(NoStep::Done));
         };
         let key = &changed.before.key;
-        if !names.is_empty() {
-            files::lock(tx, names, key, epoch, agent.as_str())?;
-        }
+        files::lock(tx, names, key, epoch, &agent)?;
         tx.execute(
             "INSERT INTO step_runs (task_id, step_index, epoch, attempt, agent, taken_at) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            values![key.task_id, key.step_index, epoch, attempt, agent.as_str(), now],
+            values![key.task_id, key.step_index, epoch, attempt, agent, tx.now],
         )?;
         let handed = changed.queue.handed(changed.before, agent, (attempt, epoch));
         Ok(ClaimOutcome::Handed(Box::new(handed)))
@@ -391,19 +377,17 @@ fn held_by(
     tx: &DbTransaction<'_>,
     agent: &Name,
     task_id: Option<&str>,
-) -> DbResult<Option<(QueueRules, WorkingStep)>> {
+) -> DbResult<Option<(WorkingStep, QueueRules)>> {
     let select = format!(
         "SELECT {WORK}, {CHARTER} FROM task_steps s JOIN task_queues q USING (task_id) \
          WHERE s.holder = ?1 AND (?2 IS NULL OR s.task_id = ?2) LIMIT 1"
     );
-    tx.first(&select, values![agent.as_str(), task_id], |row| {
-        Ok((working::charter(row, WORK_COLUMNS)?, working::work(row)?))
-    })
+    tx.first(&select, values![agent, task_id])
 }
 
 fn open_tasks(tx: &DbTransaction<'_>) -> DbResult<Vec<String>> {
     tx.all("SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
-           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number", &[], |row| row.get(0))
+           WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number", &[])
 }
 
 /// Rules of a queue, and what is under way in it.
@@ -421,10 +405,7 @@ fn stand(tx: &DbTransaction<'_>, task_id: &str) -> Result<QueueSituation, DbFail
            ON s.task_id = q.task_id AND s.life IN ('held', 'stuck') \
          WHERE q.task_id = ?1 ORDER BY s.position"
     );
-    let rows = tx.all(&select, values![task_id], |row| {
-        let holder = rows::optional_name(row, CHARTER_COLUMNS + 1)?;
-        Ok((working::charter(row, 0)?, row.get(CHARTER_COLUMNS)?, holder))
-    })?;
+    let rows: Vec<(QueueRules, Option<u32>, Option<Name>)> = tx.all(&select, values![task_id])?;
     let (mut queue, mut held, mut stuck) = (None, Vec::new(), None);
     for (charter, step_index, holder) in rows {
         queue.get_or_insert(charter);
@@ -448,16 +429,14 @@ fn open_steps(
         "SELECT {WORK}, s.position FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
          AND s.position > ?2 ORDER BY s.position LIMIT ?3"
     );
-    tx.all(&select, values![task_id, after, limit], |row| {
-        Ok((working::work(row)?, row.get(WORK_COLUMNS)?))
-    })
+    tx.all(&select, values![task_id, after, limit])
 }
 
 fn waits_for_phase(tx: &DbTransaction<'_>, step: &WorkingStep) -> DbResult<bool> {
     let Some(phase) = step.phase else { return Ok(false) };
-    tx.value(
+    tx.only(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND cycle = ?2 AND phase < ?3 \
            AND status <> 'COMPLETED')",
-        values![step.key.task_id, step.cycle, phase.rank()],
+        values![step.key.task_id, step.cycle, phase],
     )
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use ensemble_core::message::{Timestamp, yaml};
 use ensemble_core::proto::testing::name;
 use ensemble_core::sim::{SimClock, SimRng};
+use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 
 #[macro_use]
 mod databases;
@@ -43,7 +45,7 @@ struct Bed {
 impl Bed {
     fn new(plans: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
+        let clock = Arc::new(SimClock::new(Timestamp::from_unix_millis(0)));
         let store = open(home.path(), &clock);
         for plan in plans {
             store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
@@ -279,7 +281,7 @@ impl ensemble_core::env::Clock for Slow {
         meanwhile.into_iter().for_each(|happens| happens());
         now
     }
-    fn wall(&self) -> ensemble_core::message::Timestamp {
+    fn wall(&self) -> Timestamp {
         self.clock.wall()
     }
 }
@@ -314,16 +316,14 @@ fn orchestrator_is_notified_once() {
     let other = "task_id: other\norchestrator: lead\nsteps: [{agent: Lea, goal: one}]\n";
     let bed = Bed::new(&[THREE, other]);
     let queue = bed.home.path().join("queue");
-    let spool =
-        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::SpoolOptions::default())
-            .unwrap();
+    let spool = Spool::create(&queue, SpoolOptions::default()).unwrap();
     let step = bed.take("Tara").unwrap();
     bed.submit(&step, "blocked").unwrap();
     bed.submit(&bed.take("Lea").unwrap(), "blocked").unwrap();
-    spool.add_mailbox(&name("lead"), &ensemble_core::spool::Settings::default()).unwrap();
+    spool.add_mailbox(&name("lead"), &Settings::default()).unwrap();
     assert!(bed.store.post_notices(&spool).is_err(), "without a mailbox the notice stays pending");
     assert_eq!(spool.counts(&name("lead")).unwrap().queued, 1, "the other one gets its notice");
-    spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
+    spool.add_mailbox(&name("orion"), &Settings::default()).unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     // As after a crash between the publish and the mark.
     bed.store
@@ -332,8 +332,7 @@ fn orchestrator_is_notified_once() {
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 0);
     let mail = spool.receive(&name("orion"), &name("orion")).unwrap().unwrap().envelope;
     assert_eq!(mail.kind.as_str(), "step.blocked");
-    let notice: Notice =
-        ensemble_core::message::yaml::parse(&mail.body, Path::new("mail")).unwrap();
+    let notice: Notice = yaml::parse(&mail.body, Path::new("mail")).unwrap();
     assert_eq!(notice.reasons, ["no file"]);
     assert_eq!(notice.remedies[0], "ensemble step unblock 0-4-1 1");
     assert!(spool.receive(&name("orion"), &name("orion")).unwrap().is_none());
@@ -393,10 +392,8 @@ fn statements_are_prepared_once_and_use_indexes() {
 fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
-    let spool =
-        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::SpoolOptions::default())
-            .unwrap();
-    spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
+    let spool = Spool::create(&queue, SpoolOptions::default()).unwrap();
+    spool.add_mailbox(&name("orion"), &Settings::default()).unwrap();
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     let other = tempfile::tempdir().unwrap();
@@ -477,7 +474,6 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
                     "SELECT r.path FROM task_steps s JOIN task_resources r \
                      USING (task_id, step_index) WHERE s.holder IS NOT NULL",
                     &[],
-                    |row| row.get(0),
                 )
             })
             .unwrap();
@@ -486,7 +482,7 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
         once.dedup();
         assert_eq!(once.len(), files.len(), "seed {seed}: two steps hold one file: {files:?}");
         let locked: u32 =
-            bed.store.read(|tx| tx.value("SELECT count(*) FROM file_locks", &[])).unwrap();
+            bed.store.read(|tx| tx.only("SELECT count(*) FROM file_locks", &[])).unwrap();
         assert_eq!(locked as usize, files.len(), "seed {seed}: a lock without a step");
     }
 }

@@ -2,7 +2,7 @@
 //! because taking and reporting happen many times a second.
 
 use super::StepError;
-use super::db::{DbResult, DbRow, DbTransaction, values};
+use super::db::{DbTransaction, row_type, values};
 
 use super::DbFailure;
 use super::plan::{PauseScope, Policy};
@@ -76,20 +76,28 @@ impl QueueRules {
     }
 }
 
-/// The columns that [`charter`] reads from the table `q`.
+/// The columns of [`QueueRules`], from the table `q`.
 pub(super) const CHARTER: &str = "q.task_id, q.orchestrator, q.parallel, q.pauses, q.policy, q.attempts_max, q.lease_seconds, \
      q.created_at";
-/// Number of those columns.
-pub(super) const CHARTER_COLUMNS: usize = 8;
 
-/// The columns that [`work`] reads from the table `s`.
+row_type! {
+    QueueRules: task_id, orchestrator, parallel, pauses, policy, attempts_max, lease_seconds,
+    created_at
+}
+
+/// The columns of a [`WorkingStep`], from the table `s`. In other states the blockers are kept only for people.
 pub(super) const WORK: &str = "s.task_id, s.step_index, s.status, s.resolution, s.fix_due, s.agent, \
-    s.fix_by, s.goal, s.phase, s.cycle, s.attempt, s.epoch, s.beat, s.holder, s.last_error, s.blockers, \
+    s.fix_by, s.goal, s.phase, s.cycle, s.attempt, s.epoch, s.beat, s.holder, s.last_error, \
+    CASE s.status WHEN 'BLOCKED' THEN s.blockers ELSE '[]' END, \
     s.fixes, coalesce(s.fixes_epoch, 0), s.waits_for_fix, s.needs_plan, \
     EXISTS (SELECT 1 FROM task_resources r WHERE r.task_id = s.task_id AND \
       r.step_index = s.step_index AND r.access = 'write')";
-/// Number of those columns.
-pub(super) const WORK_COLUMNS: usize = 21;
+
+row_type! {
+    WorkingStep: key, status, resolution, fix_due, agent, fix_by, goal, phase, cycle, attempt,
+    epoch, beat, holder, last_error, blockers, fixes, fixes_epoch, waits_for_fix, needs_plan,
+    has_files; last_holder: None
+}
 
 /// The message that carried the prompt of the newest hand-out, as a further column.
 pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e \
@@ -98,50 +106,6 @@ pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e
 /// The worker whose lease ended before it reported on the newest hand-out, as a further column.
 const LAST_HOLDER: &str = "(SELECT agent FROM step_runs e WHERE e.task_id = s.task_id \
     AND e.step_index = s.step_index AND e.epoch = s.epoch AND e.outcome = 'lease_ended')";
-
-/// Reads a row whose [`CHARTER`] starts at this column.
-pub(super) fn charter(row: &DbRow<'_>, first: usize) -> DbResult<QueueRules> {
-    Ok(QueueRules {
-        task_id: row.get(first)?,
-        orchestrator: rows::optional_name(row, first + 1)?,
-        parallel: row.get(first + 2)?,
-        pauses: rows::pauses(row, first + 3)?,
-        policy: rows::policy(row, first + 4)?,
-        attempts_max: row.get(first + 5)?,
-        lease_seconds: rows::number(row, first + 6)?,
-        created_at: row.get(first + 7)?,
-    })
-}
-
-/// Reads a row that begins with [`WORK`].
-pub(super) fn work(row: &DbRow<'_>) -> DbResult<WorkingStep> {
-    let status: String = row.get(2)?;
-    // In other states the blockers are kept only for people.
-    let blockers = if status == "BLOCKED" { rows::json(row, 15)? } else { Vec::new() };
-    Ok(WorkingStep {
-        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
-        status,
-        resolution: row.get(3)?,
-        fix_due: row.get(4)?,
-        agent: rows::name(row, 5)?,
-        fix_by: rows::optional_name(row, 6)?,
-        goal: row.get(7)?,
-        phase: rows::phase(row, 8)?,
-        cycle: row.get(9)?,
-        attempt: row.get(10)?,
-        epoch: rows::number(row, 11)?,
-        beat: rows::number(row, 12)?,
-        holder: rows::optional_name(row, 13)?,
-        last_holder: None,
-        last_error: row.get(14)?,
-        blockers,
-        fixes: row.get(16)?,
-        fixes_epoch: rows::number(row, 17)?,
-        waits_for_fix: row.get(18)?,
-        needs_plan: row.get(19)?,
-        has_files: row.get(20)?,
-    })
-}
 
 /// The statement that [`find`] runs.
 pub(super) fn find_statement() -> String {
@@ -156,12 +120,8 @@ pub(super) fn find(
     tx: &DbTransaction<'_>,
     key: &StepKey,
 ) -> Result<(QueueRules, WorkingStep, Option<String>), DbFailure> {
-    let found = tx.first(&find_statement(), values![key.task_id, key.step_index], |row| {
-        let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
-        let last_holder = rows::optional_name(row, WORK_COLUMNS + CHARTER_COLUMNS + 1)?;
-        let work = WorkingStep { last_holder, ..work(row)? };
-        Ok((charter(row, WORK_COLUMNS)?, work, message))
-    })?;
+    type Row = (WorkingStep, QueueRules, Option<String>, Option<Name>);
+    let found: Option<Row> = tx.first(&find_statement(), values![key.task_id, key.step_index])?;
     let Some(found) = found else {
         // Report an unknown task differently from an unknown step.
         let error = match rows::find_queue(tx, &key.task_id, false)? {
@@ -170,7 +130,8 @@ pub(super) fn find(
         };
         return Err(error.into());
     };
-    Ok(found)
+    let (step, queue, message, last_holder) = found;
+    Ok((queue, WorkingStep { last_holder, ..step }, message))
 }
 
 impl WorkingStep {

@@ -18,7 +18,7 @@ mod error;
 pub(super) mod postgres;
 pub(super) mod sqlite;
 
-pub(super) use cell::{BindParameter, BindValue, ColumnType, RowCell};
+pub(super) use cell::{BindParameter, BindValue, RowCell, RowColumns, RowType, row_type};
 pub(super) use error::{DbError, DbResult};
 
 /// Values of a statement, in the order of their numbers.
@@ -139,52 +139,40 @@ impl<'a> DbTransaction<'a> {
     }
 
     /// Reads all rows.
-    pub(super) fn all<T>(
+    pub(super) fn all<T: RowType>(
         &self,
         statement: &str,
         values: &[BindValue<'_>],
-        mut read: impl FnMut(&DbRow<'_>) -> DbResult<T>,
     ) -> DbResult<Vec<T>> {
         let mut found = Vec::new();
         self.each(statement, values, &mut |row| {
-            found.push(read(row)?);
+            found.push(T::read(&mut RowColumns::of(row))?);
             Ok(true)
         })?;
         Ok(found)
     }
 
     /// Reads the first row; `None` if there is none.
-    pub(super) fn first<T>(
+    pub(super) fn first<T: RowType>(
         &self,
         statement: &str,
         values: &[BindValue<'_>],
-        read: impl FnOnce(&DbRow<'_>) -> DbResult<T>,
     ) -> DbResult<Option<T>> {
-        let (mut read, mut found) = (Some(read), None);
+        let mut found = None;
         self.each(statement, values, &mut |row| {
-            found = read.take().map(|read| read(row)).transpose()?;
+            found = Some(T::read(&mut RowColumns::of(row))?);
             Ok(false)
         })?;
         Ok(found)
     }
 
     /// Reads the only row.
-    pub(super) fn only<T>(
-        &self,
-        statement: &str,
-        values: &[BindValue<'_>],
-        read: impl FnOnce(&DbRow<'_>) -> DbResult<T>,
-    ) -> DbResult<T> {
-        self.first(statement, values, read)?.ok_or(DbError::NoRow)
-    }
-
-    /// Reads the first column of the only row.
-    pub(super) fn value<T: ColumnType>(
+    pub(super) fn only<T: RowType>(
         &self,
         statement: &str,
         values: &[BindValue<'_>],
     ) -> DbResult<T> {
-        self.only(statement, values, |row| row.get(0))
+        self.first(statement, values)?.ok_or(DbError::NoRow)
     }
 
     /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
@@ -260,18 +248,6 @@ pub(super) enum DbRow<'r> {
 }
 
 impl DbRow<'_> {
-    pub(super) fn get<T: ColumnType>(&self, column: usize) -> DbResult<T> {
-        let cell = self.cell(column)?;
-        T::from_cell(&cell).ok_or_else(|| DbError::damaged(column, "has another type"))
-    }
-
-    pub(super) fn text(&self, column: usize) -> DbResult<&str> {
-        match self.cell(column)? {
-            RowCell::Text(text) => Ok(text),
-            RowCell::Null | RowCell::Integer(_) => Err(DbError::damaged(column, "is not text")),
-        }
-    }
-
     fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
         match self {
             Self::Sqlite(row) => sqlite::cell(row, column),

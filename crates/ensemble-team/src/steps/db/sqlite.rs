@@ -13,7 +13,9 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
-use super::{BindValue, DbError, DbResult, DbRow, DbTransaction, RowCell};
+use super::{
+    BindValue, DbError, DbResult, DbRow, DbTransaction, RowCell, RowColumns, RowType as _,
+};
 use crate::steps::{DbFailure, StepError, StepOptions};
 
 /// The version of the tables, in `PRAGMA user_version`.
@@ -83,7 +85,7 @@ impl SqliteDatabase {
         let statement = format!("PRAGMA integrity_check({most})");
         let mut found = Vec::new();
         query(&self.db, &statement, &[], &mut |row| {
-            found.push(row.text(0)?.to_owned());
+            found.push(String::read(&mut RowColumns::of(row))?);
             Ok(true)
         })?;
         found.retain(|line| line != "ok");

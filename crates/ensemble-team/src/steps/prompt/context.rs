@@ -5,15 +5,25 @@ use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use super::{PromptLimits, skeleton};
-use ensemble_core::message::fenced;
+use serde::Serialize;
 
+use super::skeleton;
+use ensemble_core::message::{BODY_BYTES_MAX, fenced};
+
+/// Largest text that is shown whole, in bytes.
+const FILE_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes shown of a larger text.
+const SKELETON_BYTES_MAX: usize = 4 * 1024;
+/// Most bytes of all files together; further files are only named. A usual prompt fits into the body of one message.
+const TOTAL_BYTES_MAX: usize = 44 * 1024;
+const _: () = assert!(TOTAL_BYTES_MAX < BODY_BYTES_MAX);
 /// Larger files are read only in part and have no digest.
 const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Digits of a digest that a prompt shows.
 const DIGITS: usize = 12;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A file that a prompt shows, as its JSON record has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownFile {
     /// Path, relative to the project's directory.
     pub path: String,
@@ -24,7 +34,8 @@ pub struct ShownFile {
     pub sha256: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileDisplay {
     Whole,
     /// Only the lines that declare something.
@@ -37,20 +48,6 @@ pub enum FileDisplay {
     /// Only its name: a directory, a device, or a link out of the project.
     NoFile,
     Unreadable,
-}
-
-impl FileDisplay {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Skeleton => "skeleton",
-            Self::Named => "named",
-            Self::Binary => "binary",
-            Self::Missing => "missing",
-            Self::NoFile => "no_file",
-            Self::Unreadable => "unreadable",
-        }
-    }
 }
 
 struct PathContent {
@@ -67,15 +64,11 @@ impl PathContent {
 }
 
 /// Renders the entries of all files, and describes what they show.
-pub(super) fn render(
-    root: &Path,
-    resources: &[(String, bool)],
-    limits: PromptLimits,
-) -> (String, Vec<ShownFile>) {
+pub(super) fn render(root: &Path, resources: &[(String, bool)]) -> (String, Vec<ShownFile>) {
     let (mut entries, mut shown) = (String::new(), Vec::with_capacity(resources.len()));
     for (path, _) in resources {
-        let mut found = read_path(root, path, limits);
-        if entries.len() + found.text.len() > limits.total_bytes_max && !found.text.is_empty() {
+        let mut found = read_path(root, path);
+        if entries.len() + found.text.len() > TOTAL_BYTES_MAX && !found.text.is_empty() {
             (found.how, found.text) = (FileDisplay::Named, String::new());
         }
         entries.push_str(&entry(path, &describe(&found), &found.text));
@@ -119,7 +112,7 @@ fn describe(found: &PathContent) -> String {
     }
 }
 
-fn read_path(root: &Path, path: &str, limits: PromptLimits) -> PathContent {
+fn read_path(root: &Path, path: &str) -> PathContent {
     let whole = root.join(path);
     if std::fs::symlink_metadata(&whole).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return PathContent::nothing(FileDisplay::Missing);
@@ -132,10 +125,10 @@ fn read_path(root: &Path, path: &str, limits: PromptLimits) -> PathContent {
     let Some(real) = inside.filter(|real| real.is_file()) else {
         return PathContent::nothing(FileDisplay::NoFile);
     };
-    read(&real, limits).unwrap_or_else(|_| PathContent::nothing(FileDisplay::Unreadable))
+    read(&real).unwrap_or_else(|_| PathContent::nothing(FileDisplay::Unreadable))
 }
 
-fn read(path: &Path, limits: PromptLimits) -> std::io::Result<PathContent> {
+fn read(path: &Path) -> std::io::Result<PathContent> {
     // Open without blocking, because the file may have been replaced by a pipe.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOFOLLOW);
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -153,11 +146,8 @@ fn read(path: &Path, limits: PromptLimits) -> std::io::Result<PathContent> {
         Ok(text) if !text.contains('\0') => text,
         _ => return Ok(found(FileDisplay::Binary, String::new())),
     };
-    Ok(match text.len() <= limits.file_bytes_max {
+    Ok(match text.len() <= FILE_BYTES_MAX {
         true => found(FileDisplay::Whole, text),
-        false => {
-            let skeleton = skeleton::of(&text, limits.skeleton_bytes_max);
-            found(FileDisplay::Skeleton, skeleton)
-        }
+        false => found(FileDisplay::Skeleton, skeleton::of(&text, SKELETON_BYTES_MAX)),
     })
 }

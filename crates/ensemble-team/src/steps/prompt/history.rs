@@ -13,7 +13,7 @@
 use super::leftovers::Leftovers;
 use crate::proto::step::TddPhase;
 use crate::steps::db::{DbResult, DbTransaction, values};
-use crate::steps::rows::{self, StepView};
+use crate::steps::rows::StepView;
 use crate::steps::{ClaimedStep, StepKey};
 use ensemble_core::message::{Name, fenced};
 
@@ -48,37 +48,29 @@ struct FixedBy {
 
 impl HandoutHistory {
     pub(super) fn read(tx: &DbTransaction<'_>, step: &StepView, epoch: u64) -> DbResult<Self> {
-        let (key, epoch) = (&step.key, epoch);
-        let failure = tx.first(
+        let key = &step.key;
+        let failure: Option<(u64, String, Vec<String>)> = tx.first(
             "SELECT epoch, coalesce(summary, ''), blockers FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 AND outcome = 'failure' \
                  ORDER BY epoch DESC LIMIT 1",
             values![key.task_id, key.step_index, epoch],
-            |row| {
-                let (summary, blockers): (String, Vec<String>) = (row.get(1)?, rows::json(row, 2)?);
-                let parts = std::iter::once(summary).chain(blockers);
-                let parts: Vec<String> = parts.filter(|part| !part.trim().is_empty()).collect();
-                Ok(EarlierFailure { epoch: rows::number(row, 0)?, error: parts.join("\n") })
-            },
         )?;
-        let lost = tx
-            .first(
-                "SELECT epoch, agent, outcome FROM step_runs \
+        let failure = failure.map(|(epoch, summary, blockers)| {
+            let parts = std::iter::once(summary).chain(blockers);
+            let parts: Vec<String> = parts.filter(|part| !part.trim().is_empty()).collect();
+            EarlierFailure { epoch, error: parts.join("\n") }
+        });
+        let last: Option<(u64, Name, Option<String>)> = tx.first(
+            "SELECT epoch, agent, outcome FROM step_runs \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch < ?3 \
                  ORDER BY epoch DESC LIMIT 1",
-                values![key.task_id, key.step_index, epoch],
-                |row| {
-                    let outcome: Option<String> = row.get(2)?;
-                    let lost = LostHandout {
-                        epoch: rows::number(row, 0)?,
-                        agent: rows::name(row, 1)?,
-                        is_taken_away: outcome.as_deref() == Some("taken_away"),
-                    };
-                    let is_lost = matches!(outcome.as_deref(), Some("taken_away" | "lease_ended"));
-                    Ok(Some(lost).filter(|_| is_lost))
-                },
-            )?
-            .flatten();
+            values![key.task_id, key.step_index, epoch],
+        )?;
+        let lost = last.and_then(|(epoch, agent, outcome)| match outcome?.as_str() {
+            "taken_away" => Some(LostHandout { epoch, agent, is_taken_away: true }),
+            "lease_ended" => Some(LostHandout { epoch, agent, is_taken_away: false }),
+            _ => None,
+        });
         let fix = match &failure {
             Some(failure) => Self::fix(tx, key, failure.epoch)?,
             None => None,
@@ -95,21 +87,16 @@ impl HandoutHistory {
     }
 
     fn fix(tx: &DbTransaction<'_>, key: &StepKey, epoch: u64) -> DbResult<Option<FixedBy>> {
-        tx.first(
+        let found: Option<(u32, Name, Option<String>, Option<String>)> = tx.first(
             "SELECT step_index, agent, resolution, note FROM task_steps \
              WHERE task_id = ?1 AND fixes = ?2 AND fixes_epoch = ?3 AND status = 'COMPLETED' \
              ORDER BY step_index DESC LIMIT 1",
             values![key.task_id, key.step_index, epoch],
-            |row| {
-                let resolution: Option<String> = row.get(2)?;
-                Ok(FixedBy {
-                    step_index: row.get(0)?,
-                    agent: rows::name(row, 1)?,
-                    is_done: resolution.as_deref() == Some("success"),
-                    note: row.get(3)?,
-                })
-            },
-        )
+        )?;
+        Ok(found.map(|(step_index, agent, resolution, note)| {
+            let is_done = resolution.as_deref() == Some("success");
+            FixedBy { step_index, agent, is_done, note }
+        }))
     }
 
     /// The worker that lost the step before this hand-out.

@@ -29,8 +29,7 @@
 //! `{{step_index}}`, `{{attempt}}` and `{{attempts_max}}`.
 
 use super::StepError;
-use super::db::values;
-use serde::Serialize;
+use super::db::{row_type, values};
 
 use super::rows::{self, StepView};
 use super::{ClaimedStep, StepStore};
@@ -52,25 +51,6 @@ pub use context::{FileDisplay, ShownFile};
 pub use leftovers::{FindLeftovers, Leftovers};
 pub use template::TEMPLATE;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PromptLimits {
-    /// Largest text that is shown whole, in bytes.
-    pub file_bytes_max: usize,
-    /// Most bytes shown of a larger text.
-    pub skeleton_bytes_max: usize,
-    /// Most bytes of all files together; further files are only named.
-    pub total_bytes_max: usize,
-}
-
-impl Default for PromptLimits {
-    /// Defaults with which a usual prompt fits into the body of one message.
-    fn default() -> Self {
-        Self { file_bytes_max: 16 * 1024, skeleton_bytes_max: 4 * 1024, total_bytes_max: 44 * 1024 }
-    }
-}
-
-const _: () = assert!(44 * 1024 < ensemble_core::message::BODY_BYTES_MAX);
-
 /// A prompt, and the files that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPrompt {
@@ -85,6 +65,8 @@ struct LeftContext {
     text: String,
 }
 
+row_type! { LeftContext: step_index, agent, text }
+
 /// All of a step that goes into its prompt.
 struct PromptMaterial {
     step: StepView,
@@ -98,16 +80,11 @@ struct PromptMaterial {
 impl StepStore {
     /// The prompt for a step that was handed out, with the files as they are now.
     pub fn prompt(&self, handed: &ClaimedStep) -> Result<StepPrompt> {
-        self.prompt_with(handed, PromptLimits::default())
-    }
-
-    /// As [`StepStore::prompt`], with other limits.
-    pub fn prompt_with(&self, handed: &ClaimedStep, limits: PromptLimits) -> Result<StepPrompt> {
         let material = self.material(handed)?;
         // No transaction is open: finding them may take a while.
         let lost = material.history.lost_by().zip(self.options.leftovers.as_ref());
         let leftovers = lost.and_then(|(agent, find)| find(agent));
-        let (files, shown) = context::render(&self.options.root, &material.resources, limits);
+        let (files, shown) = context::render(&self.options.root, &material.resources);
         let template = material.template.as_deref().unwrap_or(TEMPLATE);
         let value = |name: &str| {
             Some(match name {
@@ -139,7 +116,7 @@ impl StepStore {
     ) -> Result<()> {
         let shown = serde_json::to_string(&prompt.shown).unwrap_or_default();
         self.write("remember a prompt in", |tx| {
-            tx.execute(
+            Ok(tx.execute(
                 "UPDATE step_runs SET prompt_message = coalesce(?4, prompt_message), \
                    prompt_sha256 = ?5, shown = ?6 \
                  WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
@@ -151,8 +128,7 @@ impl StepStore {
                     prompt.sha256.to_string(),
                     shown,
                 ],
-            )?;
-            Ok(())
+            )?)
         })
     }
 
@@ -163,18 +139,10 @@ impl StepStore {
             let Some(step) = rows::find_step(tx, key)? else { return Ok(None) };
             let resources = tx.all("SELECT path, max(CASE WHEN access = 'write' THEN 1 ELSE 0 END) FROM task_resources \
                      WHERE task_id = ?1 AND step_index IN (-1, ?2) \
-                     GROUP BY path ORDER BY max(step_index) DESC, min(number)", values![key.task_id, key.step_index], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })?;
+                     GROUP BY path ORDER BY max(step_index) DESC, min(number)", values![key.task_id, key.step_index])?;
             let left = tx.first("SELECT r.step_index, r.agent, r.context_for_next_step FROM task_queues q \
                      JOIN step_runs r ON r.task_id = q.task_id AND r.step_index = q.context_step \
-                       AND r.epoch = q.context_epoch WHERE q.task_id = ?1", values![&key.task_id], |row| {
-                    Ok(LeftContext {
-                        step_index: row.get(0)?,
-                        agent: rows::name(row, 1)?,
-                        text: row.get(2)?,
-                    })
-                })?;
+                       AND r.epoch = q.context_epoch WHERE q.task_id = ?1", values![key.task_id])?;
             let history = HandoutHistory::read(tx, &step, handed.epoch)?;
             let (constraints, template) = (queue.constraints, queue.template);
             Ok(Some(PromptMaterial { step, constraints, template, resources, left, history }))
@@ -283,17 +251,4 @@ fn numbered(items: &[String]) -> String {
 
 fn dashed(items: &[String]) -> String {
     items.iter().map(|item| format!("- {}", item.trim())).collect::<Vec<_>>().join("\n")
-}
-
-/// The JSON record of a shown file.
-impl Serialize for ShownFile {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct as _;
-        let mut object = serializer.serialize_struct("Shown", 4)?;
-        object.serialize_field("path", &self.path)?;
-        object.serialize_field("how", self.how.word())?;
-        object.serialize_field("bytes", &self.bytes)?;
-        object.serialize_field("sha256", &self.sha256)?;
-        object.end()
-    }
 }

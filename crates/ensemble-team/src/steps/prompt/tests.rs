@@ -119,10 +119,11 @@ fn large_binary_and_special_files_are_described() {
         .unwrap();
     let paths = ["large.rs", "binary", "small", "link", "dir", "pipe", "none"];
     let resources = paths.map(|path| (path.to_owned(), false));
-    let (text, shown) = context::render(home.path(), &resources, PromptLimits::default());
-    let how: Vec<&str> = shown.iter().map(|shown| shown.how.word()).collect();
+    let (text, shown) = context::render(home.path(), &resources);
+    let how: Vec<FileDisplay> = shown.iter().map(|shown| shown.how).collect();
+    let how = serde_json::to_value(how).unwrap();
     let expected = ["skeleton", "binary", "whole", "no_file", "no_file", "no_file", "missing"];
-    assert_eq!(how, expected);
+    assert_eq!(how, json!(expected));
     assert!(!text.contains("secret"));
     assert!(text.contains("    1: fn f() {}\n       … 1 line\n    3: fn f() {}\n"), "{text}");
     assert!(text.len() < 6_000, "{}", text.len());
@@ -135,7 +136,7 @@ fn total_size_is_bounded() {
     for (path, _) in &resources {
         std::fs::write(home.path().join(path), "x".repeat(10_000)).unwrap();
     }
-    let (text, shown) = context::render(home.path(), &resources, PromptLimits::default());
+    let (text, shown) = context::render(home.path(), &resources);
     assert!(text.len() < 46 * 1024, "{}", text.len());
     assert_eq!(shown.iter().filter(|shown| shown.how == FileDisplay::Named).count(), 16);
     assert!(

@@ -59,7 +59,6 @@ impl Bed {
                 tx.all(
                     "SELECT type, coalesce(step_index, 0) FROM step_notices ORDER BY number",
                     &[],
-                    |row| Ok((row.get(0)?, row.get(1)?)),
                 )
             })
             .unwrap()
@@ -253,7 +252,7 @@ fn skipped_fix_hands_the_failed_step_out_again() {
 
 fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
     let home = tempfile::tempdir().unwrap();
-    let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
+    let clock = Arc::new(SimClock::new(Timestamp::from_unix_millis(0)));
     let leftovers = |agent: &Name| {
         let files = vec![" M src/a.rs".to_owned(), "?? src/half.rs".to_owned()];
         (agent.as_str() == "A").then(|| Leftovers { directory: "srv-a".into(), files })
