@@ -35,7 +35,6 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
-    /// This call published it.
     Now(Summary),
     /// It had been published before, with this content.
     Before(Summary),
@@ -150,7 +149,6 @@ impl Batches {
         Dir::open(&self.state)?.ensure_child_safe("batches", FileModes::default(), self.durability)
     }
 
-    /// Publishes summaries that a killed Dispatcher had decided but not published.
     fn finish_others(
         &self,
         document: &LockedDocument,
@@ -198,7 +196,6 @@ impl Batches {
         Ok(decided(dir, &decided_name(batch))?.ok_or_else(gone)?)
     }
 
-    /// Writes the summary unless it is in place already.
     fn publish(&self, document: &LockedDocument, content: &str) -> Result<()> {
         if let Some(current) = document.read()? {
             if current == content.as_bytes() {
@@ -218,7 +215,6 @@ impl Batches {
         }
     }
 
-    /// Marks a batch as published, and records that the first time.
     fn remember(
         &self,
         dir: &Dir,

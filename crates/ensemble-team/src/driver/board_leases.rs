@@ -25,14 +25,12 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch};
 use ensemble_core::{Error, Result};
 
-/// The observer of one board's leases.
 #[derive(Debug)]
 pub struct BoardLeases {
     board: Board,
     actor: String,
     watch: LeaseWatch<BoardLease>,
     gaps: GapDetector,
-    /// When a written lease must be shown again.
     fold_at: Option<Monotonic>,
 }
 
@@ -105,7 +103,6 @@ impl BoardLeases {
         Ok(())
     }
 
-    /// Ends one lease, unless it is gone or its holder has beaten.
     fn expire(&self, key: &BoardLease, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
         if let BoardLease::Agent { by, epoch } = key {
             match end_orphan(directory(&self.board), by, *epoch) {
@@ -126,7 +123,6 @@ impl BoardLeases {
     }
 }
 
-/// An agent on the board that no supervisor speaks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupervisedAgent {
     pub holder: TaskHolder,
@@ -140,14 +136,12 @@ pub enum SupervisorSeat {
     None,
     /// It lives; `runs` says whether it has an agent running.
     Lives {
-        /// Whether the supervisor's agent runs.
         runs: bool,
     },
     /// It has ended without leaving: it was killed, or the machine was.
     Dead,
 }
 
-/// # Ends and signs of life that another program has seen
 impl BoardLeases {
     pub fn seat(&self, agent: &Name) -> Result<SupervisorSeat> {
         Ok(match seated(directory(&self.board), agent)? {
@@ -181,7 +175,6 @@ impl BoardLeases {
         Ok(Some(UnsupervisedAgent { holder, holds: holds.filter_map(named).collect(), lease }))
     }
 
-    /// Gives a sign of life for an agent that was seen working.
     pub fn sign_for(&self, agent: &UnsupervisedAgent) -> Result<()> {
         self.board.give_sign(&agent.holder, &SignContent::Alive, agent.lease).map(drop)
     }
@@ -222,7 +215,6 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(40);
 
-    /// After whose next reading something else happens, as when its reader pauses.
     struct Slow<'a> {
         clock: &'a SimClock,
         meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
@@ -232,7 +224,6 @@ mod tests {
         fn monotonic(&self) -> Monotonic {
             self.clock.monotonic()
         }
-        /// The last that is read.
         fn wall(&self) -> Timestamp {
             let now = self.clock.wall();
             let meanwhile = self.meanwhile.take();

@@ -19,7 +19,6 @@ pub struct BoardUpkeep {
 }
 
 impl BoardUpkeep {
-    /// The upkeep of a board, in the name of the board's actor.
     pub const fn new(board: Board) -> Self {
         Self { board }
     }

@@ -38,7 +38,6 @@ pub struct TaskBatch {
 pub struct Dispatcher<'a> {
     pub spool: &'a Spool,
     pub batches: Batches,
-    /// How often tasks came back from review.
     pub reviews: ReviewCounts,
     pub ends: TaskEnds,
     pub clock: &'a dyn Clock,
@@ -48,7 +47,6 @@ pub struct Dispatcher<'a> {
     pub review_dirs: Vec<PathBuf>,
 }
 
-/// The report of a task, and the files it was read from.
 #[derive(Clone, Debug, Default)]
 struct KnownReport {
     report: Option<TaskReport>,
@@ -108,7 +106,6 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Reads what has changed in `reports/` and passes it to the machine.
     fn update_reports(
         &self,
         now: Monotonic,
@@ -269,7 +266,6 @@ impl Dispatcher<'_> {
         Ok(summary)
     }
 
-    /// Describes the state of a task without a report: who has it, or where it waits.
     fn whereabouts(&self, task: &str) -> Result<String> {
         for mailbox in self.spool.mailboxes()? {
             // The task may be in another one than the one that cannot be read.

@@ -35,7 +35,6 @@ const UNREAD_MAX: usize = 1000;
 
 pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 
-/// Sends the instructions of the conductor, and waits for the summaries.
 pub struct Conductor<'a> {
     /// The queue's directory, where reports are.
     pub spool: &'a Spool,
@@ -124,7 +123,6 @@ impl Conductor<'_> {
         Ok(None)
     }
 
-    /// Reports what has been given up since the last look.
     fn escalations(
         &self,
         batch: &TaskBatch,

@@ -35,7 +35,6 @@ const WAIT_SLICE: Duration = Duration::from_millis(250);
 
 /// Where an agent runs, with what its departure needs.
 pub trait AgentHost {
-    /// What the agent is doing.
     fn observe_agent(&mut self) -> Result<WorkerPresence>;
 
     /// The exit status of the pane's first process, if that has ended and it is known.
@@ -48,14 +47,11 @@ pub trait AgentHost {
     fn return_work(&mut self, by: &Name);
 }
 
-/// The agent that is to leave, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departure {
     pub agent: Name,
     pub generation: u64,
-    /// Whether it agreed.
     pub consent: ShutdownConsent,
-    /// The requester of the shutdown.
     pub by: Name,
     pub request_id: Option<Name>,
     /// Why: for the roster, the log, the dead letters and the senders.
@@ -105,10 +101,8 @@ pub fn departure_note(roster: Roster) -> DecisionNote<'static> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepartureOutcome {
     Gone {
-        /// Processes that could not be ended.
         survivors: usize,
     },
-    /// The agent had gone before.
     Before,
     /// It was spawned or joined again since; nothing was done.
     Superseded,
@@ -116,13 +110,9 @@ pub enum DepartureOutcome {
     Interrupted,
 }
 
-/// Carries out departures, one at a time.
 pub struct ShutdownDriver<'a> {
-    /// The queue with the agent's mailbox.
     pub queue: &'a dyn Broker,
-    /// Where it is written down.
     pub roster: &'a Roster,
-    /// The recorder of events.
     pub recorder: &'a dyn Recorder,
     pub clock: &'a dyn Clock,
 }
@@ -190,7 +180,6 @@ impl ShutdownDriver<'_> {
         }
     }
 
-    /// The other agents, whose processes are not to be touched.
     fn others(&self, departure: &Departure) -> Vec<Member> {
         // One that cannot be read has no pane that we know of.
         let (members, _) = self.roster.entries().unwrap_or_default();
@@ -198,7 +187,6 @@ impl ShutdownDriver<'_> {
     }
 }
 
-/// How a member's processes are known.
 fn processes(member: &Member, others: &[Member]) -> ProcessSet {
     let mut processes = ProcessSet::new();
     if let Some(binding) = &member.binding {

@@ -59,7 +59,6 @@ pub(super) const LOOKERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How many messages of a worker are checked to see whether it is idle.
 const LOOKED_AT_MAX: usize = 100;
 
-/// State of a batch on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DispatchFile {
     pub batch: Name,
@@ -75,7 +74,6 @@ pub struct DispatchFile {
     pub state: State,
 }
 
-/// A worker that may get a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AvailableWorker {
     pub worker: Name,
@@ -88,7 +86,6 @@ impl AvailableWorker {
     }
 }
 
-/// The queries and actions that the driver needs from the team.
 pub trait WorkerPool {
     /// The workers that could have a task now, the best first. All of them may be asked for by name.
     fn workers(&self) -> Result<Vec<AvailableWorker>>;
@@ -116,19 +113,15 @@ pub trait WorkerPool {
     }
 }
 
-/// The outcome of one step of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BatchProgress {
     /// Tasks are waiting, or in the hands of workers.
     Open {
-        /// Number of tasks that have ended.
         over: usize,
-        /// Number of tasks in the hands of workers.
         in_hands: usize,
         /// Why some tasks wait while others are worked on: what is wrong with their workers, or their reports.
         stuck: Vec<String>,
     },
-    /// The conductor was notified.
     Told(Box<SummaryOutcome>),
 }
 
@@ -209,7 +202,6 @@ fn lock_path(state_dir: &Path, batch: &Name) -> PathBuf {
 }
 
 impl DispatchRun<'_> {
-    /// The right to run a batch; dropping it releases the lock.
     pub fn lock(&self, batch: &Name) -> Result<FileLock> {
         for dir in [self.state_dir.join("locks"), self.state_dir.join(DIRECTORY)] {
             durable::make_directory(&dir)?;
@@ -292,7 +284,6 @@ impl DispatchRun<'_> {
         self.state_dir.join(DIRECTORY).join(format!("{batch}.yaml"))
     }
 
-    /// Whether a process of this host has begun the batch.
     pub fn is_begun(&self, batch: &Name) -> bool {
         self.path(batch).exists()
     }
@@ -469,7 +460,6 @@ impl DispatchRun<'_> {
     }
 }
 
-/// Tells the versions of a report apart.
 fn version_of(report: &FileStat) -> String {
     format!("{:?} {} {}", report.id, report.bytes, report.changed_ns)
 }

@@ -44,7 +44,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The number of files among which tasks are spread by their digest's first two digits, so that two
 /// reports seldom wait for each other.
 const SHARDS: u8 = 64;
-/// How the names of shards end.
 const SHARD_SUFFIX: &str = ".ndjson";
 /// A shard that is larger, in bytes, loses the lines that no longer count, and then its oldest tasks.
 const SHARD_BYTES_MAX: usize = 256 * 1024;
@@ -54,7 +53,6 @@ const READ_BYTES_MAX: usize = 2 * SHARD_BYTES_MAX;
 const MESSAGES_MAX: usize = 100;
 /// How many unfinished messages of an author are searched for the task of a report. Held messages come first.
 const SEARCH_MAX: usize = 100;
-/// The actor of an end whose author is not known.
 const ACTOR: &str = "ensemble";
 
 /// What the log reports on a task's ends.
@@ -74,7 +72,6 @@ struct TaskEndRecord {
     /// Those of them that a report has settled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     reported: Vec<String>,
-    /// When this line was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Timestamp>,
 }
@@ -281,7 +278,6 @@ fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
     oldest_first(kept.into_iter())
 }
 
-/// The newest line of each task, newest first.
 fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (TaskEndRecord, &[u8])> {
     let mut seen = BTreeSet::new();
     lines_backwards(shard)
@@ -289,7 +285,6 @@ fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (TaskEndRecord, &[u8])> {
         .filter(move |(ended, _)| seen.insert(ended.task_id.clone()))
 }
 
-/// The content of a shard with these lines, which come newest first.
 fn oldest_first<'a>(lines: impl DoubleEndedIterator<Item = &'a [u8]>) -> Vec<u8> {
     lines.rev().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
 }

@@ -33,20 +33,16 @@ use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Result, allow_missing};
 use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
 
-/// How often a task may come back from review, unless configured.
 pub const REVIEW_CYCLES_DEFAULT: u32 = 3;
 /// How long another process's count is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Only ever locked. No task's file has its name.
 const LOCK_FILE: &str = ".lock";
-/// The largest count file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 /// How many reviews of a task are remembered one by one.
 const SEEN_MAX: usize = 100;
-/// The actor of what follows when a review has closed the loop.
 const ACTOR: &str = "ensemble";
 
-/// How often a task came back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewCount {
     pub task_id: String,
@@ -83,7 +79,6 @@ impl ReviewCounts {
         Self { queue: queue.to_owned(), dir: state.join("reviews"), cycles_max }
     }
 
-    /// How often a task came back.
     pub fn get(&self, task: &str) -> Result<ReviewCount> {
         let absent = || ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() };
         if !self.dir.is_dir() {
@@ -96,7 +91,6 @@ impl ReviewCounts {
         parse(&content, &self.dir.join(name))
     }
 
-    /// The worker that has done a task, as its report says.
     fn author_of(&self, task: &str) -> Result<Option<Name>> {
         let dir = allow_missing(Dir::open(&self.queue.join("reports")))?;
         let Some(dir) = dir else { return Ok(None) };
@@ -104,7 +98,6 @@ impl ReviewCounts {
         Ok(reports.first().and_then(|file| agent_of_text(file.report.author()?)))
     }
 
-    /// Whether this worker has done a task.
     pub fn is_by(&self, task: &str, worker: &Name) -> Result<bool> {
         let is_it = |author: Name| author.as_str().eq_ignore_ascii_case(worker.as_str());
         Ok(self.author_of(task)?.is_some_and(is_it))
@@ -227,7 +220,6 @@ impl ReviewCounts {
         Ok(old.len())
     }
 
-    /// Notifies the conductor that a task is going round in circles.
     fn stop(&self, count: &ReviewCount, review: &Review, recorder: &dyn Recorder) -> Result<()> {
         let findings = review.findings.len();
         let mut escalation = EscalationReport::new(&count.task_id, "review_loop");
@@ -263,14 +255,12 @@ fn count_file(task: &str) -> String {
     format!("{}.yaml", file_stem(&plain_task(task)))
 }
 
-/// Whether the task of a count waits for a decision.
 fn is_stopped(dir: &Dir, name: &str) -> bool {
     let count = dir.read(name, BYTES_MAX).ok().flatten();
     let count = count.and_then(|content| parse(&content, &dir.path().join(name)).ok());
     count.is_some_and(|count| count.stopped_at.is_some())
 }
 
-/// Records that a reviewer begins, unless it has begun before.
 fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bool {
     if count.reviewing.iter().any(|begun| begun == reviewer) {
         return false;

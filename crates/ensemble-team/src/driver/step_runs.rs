@@ -18,7 +18,6 @@ const DIRECTORY: &str = "step-runs";
 const TASK_BYTES_MAX: usize = 4096;
 const DIGITS: usize = 24;
 
-/// The note of a run that works.
 #[derive(Debug)]
 pub struct RunNote {
     notes: Dir,

@@ -25,10 +25,8 @@ use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 
-/// The type of a message that carries a prompt.
 pub const STEP_TYPE: &str = "step";
 
-/// Step queues and the mailboxes of those who work on them.
 pub struct StepDriver<'a> {
     pub store: &'a StepStore,
     pub mail: &'a dyn Broker,
@@ -49,7 +47,6 @@ pub struct StepRound {
     pub prompted: Vec<SentPrompt>,
     /// Steps whose workers had fallen silent.
     pub returned: Vec<StepKey>,
-    /// The obstacle to the next step.
     pub nothing: NoStep,
     /// When the next round is due although nothing has changed: a lease may end then. At most 30 s.
     pub next_in: Duration,
@@ -146,7 +143,6 @@ impl StepDriver<'_> {
         Ok(SentPrompt { step, message })
     }
 
-    /// A message that says where a prompt is that is too large for it.
     fn shortened(&self, mut envelope: Envelope, text: &str) -> Result<Envelope> {
         let attachment = self.mail.attach(text.as_bytes())?;
         let (sha256, bytes) = (&attachment.sha256, attachment.bytes);
@@ -178,7 +174,6 @@ impl StepDriver<'_> {
         Ok(())
     }
 
-    /// The prompt was answered: its message is done with.
     fn tidy(&self, submitted: &SubmittedStep, by: &Name) -> Result<()> {
         let Some(message) = &submitted.prompt_message else { return Ok(()) };
         let (message, mailbox) = (MessageId::new(message)?, self.mail.mailbox_of(by));

@@ -48,7 +48,6 @@ pub(super) fn read_reports(dir: &Dir, task: &str, names: &[String]) -> Result<Ve
     Ok(reports)
 }
 
-/// The report in a file's text, if it is whole and about this task.
 pub(super) fn report_of(task: &str, name: &str, text: &str) -> Option<TaskReport> {
     match contract::read_as::<TaskReport>(text, name.as_ref()) {
         Ok(Reading::Whole(report)) => Some(report).filter(|it| is_same_task(&it.task_id, task)),

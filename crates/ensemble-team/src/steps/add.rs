@@ -14,11 +14,9 @@ pub(super) const POSITION_STEP: i64 = 1024;
 /// Step index for resources of the whole task.
 pub(super) const WHOLE_TASK: i64 = -1;
 
-/// Result of adding a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddOutcome {
     Stored,
-    /// The same plan was stored before; nothing changed.
     AlreadyStored,
 }
 

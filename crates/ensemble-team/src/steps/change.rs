@@ -14,9 +14,7 @@ use ensemble_core::proto::Machine as _;
 pub(super) struct ChangedStep {
     pub(super) queue: QueueRules,
     pub(super) before: WorkingStep,
-    /// The step after the event.
     pub(super) step: StepMachine,
-    /// Effects that remain to be carried out.
     pub(super) effects: VecDeque<Effect>,
 }
 
@@ -27,7 +25,6 @@ pub(super) struct ReportWords<'a> {
 }
 
 impl StepStore {
-    /// Applies an event to a step and stores the result.
     pub(super) fn apply(
         tx: &WriteTransaction<'_, '_>,
         key: &StepKey,

@@ -10,14 +10,12 @@ use ensemble_core::message::fields::{is_absent, unwrap_value, with_known_names};
 use ensemble_core::message::{Digest, Name, nearest};
 use ensemble_reports::contract::{self, count_of, listed_in};
 
-/// The tool's name.
 pub const COMPLETION_TOOL: &str = "submit_step_completion";
 pub const ARTIFACTS_MAX: usize = 512;
 pub const BLOCKERS_MAX: usize = 64;
 pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
 pub const CONTEXT_BYTES_MAX: usize = 32 * 1024;
 const ID_BYTES_MAX: usize = 128;
-/// The tool's members.
 const MEMBERS: [&str; 8] = [
     "task_id",
     "step_index",
@@ -28,39 +26,29 @@ const MEMBERS: [&str; 8] = [
     "context_for_next_step",
     "blockers",
 ];
-/// Most unknown members that an error names.
 const UNKNOWN_MAX: usize = 8;
 /// Longest part of an unknown member's name that an error shows, in characters.
 const UNKNOWN_CHARS_MAX: usize = 64;
 
-/// Outcome of a step, as the worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CompletionStatus {
-    /// The step is done.
     Success,
-    /// The step failed.
     Failure,
-    /// The step cannot continue.
     Blocked,
 }
 
-/// A worker's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Completion {
     pub task_id: String,
-    /// Number of the step in its task.
     pub step_index: u32,
     pub agent: Name,
     pub status: CompletionStatus,
-    /// Files that were created or modified.
     pub artifacts: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Information for the next agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_for_next_step: Option<String>,
-    /// Reasons for being blocked.
     pub blockers: Vec<String>,
 }
 
@@ -77,7 +65,6 @@ impl ReportMistakes {
 }
 
 impl Completion {
-    /// A report without texts.
     pub fn new(key: StepKey, agent: Name, status: CompletionStatus) -> Self {
         Self {
             task_id: key.task_id,
@@ -131,7 +118,6 @@ impl Completion {
         }
     }
 
-    /// The step that the report is about.
     pub fn key(&self) -> StepKey {
         StepKey::new(self.task_id.clone(), self.step_index)
     }
@@ -156,7 +142,6 @@ impl Completion {
     }
 }
 
-/// Members of the arguments, and the mistakes found in them.
 struct ArgumentFields<'a> {
     object: &'a Map<String, Value>,
     mistakes: Vec<String>,
@@ -266,7 +251,6 @@ impl ArgumentFields<'_> {
     }
 }
 
-/// A mistake for each member that the tool does not have.
 fn unknown(object: &Map<String, Value>) -> Vec<String> {
     let names: Vec<&String> =
         object.keys().filter(|name| !MEMBERS.contains(&name.as_str())).collect();

@@ -32,13 +32,7 @@ pub enum StepError {
     )]
     OtherPlan { task_id: String },
     #[error("cannot {operation} {}: {detail}{}", path.display(), again(*transient))]
-    Database {
-        operation: &'static str,
-        path: PathBuf,
-        detail: String,
-        /// Whether trying again may help.
-        transient: bool,
-    },
+    Database { operation: &'static str, path: PathBuf, detail: String, transient: bool },
     /// The file could not be opened. SQLite does not say why.
     #[error(
         "cannot {operation} {}: {detail} (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)",
@@ -60,7 +54,6 @@ impl StepError {
         matches!(self, Self::NoTask { .. } | Self::NoStep { .. })
     }
 
-    /// Whether the queue does not allow the change.
     pub const fn is_refusal(&self) -> bool {
         matches!(
             self,

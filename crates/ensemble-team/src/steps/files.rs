@@ -112,7 +112,6 @@ impl schemars::JsonSchema for FilePath {
     }
 }
 
-/// Files that a step changes.
 pub(super) fn of_step(tx: &DbTransaction<'_>, key: &StepKey) -> DbResult<Vec<String>> {
     tx.all(
         "SELECT path FROM task_resources
@@ -141,7 +140,6 @@ pub(super) fn conflict(
     Ok(None)
 }
 
-/// Locks files for the holder of a step.
 pub(super) fn lock(
     tx: &WriteTransaction<'_, '_>,
     names: &[String],
@@ -155,7 +153,6 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Unlocks all files of a step.
 pub(super) fn free(tx: &WriteTransaction<'_, '_>, key: &StepKey) -> DbResult<()> {
     tx.execute(
         "DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2",

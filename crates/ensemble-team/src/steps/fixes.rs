@@ -31,9 +31,7 @@ use super::{DbFailure, FilePath, StepStore, WriteTransaction, files};
 use crate::proto::step::{Event, TddPhase};
 use ensemble_core::message::{Name, fenced};
 
-/// Most places of an error that a fix step names.
 const PLACES_MAX: usize = 8;
-/// Most words of an error that are looked up as files.
 const LOOKUPS_MAX: usize = 64;
 /// Offset that moves positions out of the way while others take their place.
 const OUT_OF_THE_WAY: i64 = 1 << 61;
@@ -52,7 +50,6 @@ pub(super) struct FixStep {
     pub(super) agent: Name,
 }
 
-/// The facts about a failure for its fix step.
 pub(super) struct StepFailure<'a> {
     pub(super) error: &'a str,
     pub(super) attempt: u32,
@@ -219,7 +216,6 @@ pub(super) fn done(tx: &WriteTransaction<'_, '_>, fix: &WorkingStep) -> Result<(
     Ok(())
 }
 
-/// Numbers of the fix steps of a step that are not done.
 fn unfinished(tx: &DbTransaction<'_>, failed: &StepKey) -> DbResult<Vec<u32>> {
     tx.all(
         "SELECT step_index FROM task_steps WHERE task_id = ?1 AND fixes = ?2 \

@@ -17,10 +17,8 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LOOK_INTERVAL, LeaseSnapshot, LeaseWatch};
 
-/// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
 
-/// Identity of a lease for the observer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct StepLeaseKey {
     step: StepKey,
@@ -31,7 +29,6 @@ row_type! { StepLeaseKey: step, epoch }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedSteps {
-    /// Number of steps that workers hold.
     pub held: usize,
     /// Steps whose lease has ended: they wait again, or have stopped.
     pub returned: Vec<StepKey>,
@@ -109,7 +106,6 @@ impl StepStore {
         Ok(taken)
     }
 
-    /// The leases of an agent's steps, with their durations.
     pub fn leases_of(&self, agent: &Name) -> Result<Vec<(StepKey, u64, Duration)>> {
         let found: Vec<(StepKey, u64, u64)> = self.read(|tx| {
             tx.all(
@@ -149,7 +145,6 @@ impl StepStore {
         })
     }
 
-    /// Returns a step to its queue if it is still the observed one.
     fn expire(&self, key: &StepLeaseKey, sequence: u64) -> Result<bool> {
         let expired = self.write("take a step back in", |tx| {
             tx.lock_queue(&key.step.task_id)?;

@@ -9,7 +9,6 @@ use super::{PauseScope, StepStore};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
 
-/// A step that waits for an intervention.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StuckStep {
     #[serde(flatten)]
@@ -20,7 +19,6 @@ pub struct StuckStep {
     pub reason: String,
     /// Time since when it waits, for people.
     pub since: String,
-    /// Whether its whole queue waits with it.
     pub stops_queue: bool,
     /// The order that lets the step continue: `unblock` or `retry`.
     pub remedy: &'static str,
@@ -73,7 +71,6 @@ impl StepStore {
         self.read(|tx| tx.all(&select, values![task_id]))
     }
 
-    /// One step.
     pub fn step(&self, key: &StepKey) -> Result<StepView> {
         let none = || StepError::NoStep { key: key.clone() };
         Ok(self.read(|tx| rows::find_step(tx, key))?.ok_or_else(none)?)
@@ -84,7 +81,6 @@ impl StepStore {
         self.read(|tx| tx.all(&select, values![agent]))
     }
 
-    /// The steps that agents work on.
     pub fn all_held(&self) -> Result<Vec<StepView>> {
         let select = format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE holder IS NOT NULL");
         self.read(|tx| tx.all(&select, &[]))

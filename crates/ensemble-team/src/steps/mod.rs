@@ -84,7 +84,6 @@ pub use take::{ClaimOutcome, ClaimRequest, ClaimedStep, NoStep};
 pub const STEPS_FILE: &str = "steps.db";
 /// How long a call waits for other writers, by default.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
-/// How many problems of a damaged database are named.
 const FAULTS_MAX: usize = 20;
 
 #[derive(Clone)]
@@ -94,11 +93,9 @@ pub struct StepOptions {
     pub durability: Durability,
     /// How long a call waits for other writers: for their lock, and then for SQLite's own lock.
     pub patience: Duration,
-    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
     /// Asked before an agent takes a task up or hands it in.
     pub door: Option<Arc<dyn Doorkeeper>>,
-    /// Clock for leases and timestamps.
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Mailbox that is notified of stuck steps of a queue without an orchestrator.
     pub orchestrator: Option<Name>,
@@ -202,7 +199,6 @@ impl StepStore {
     }
 }
 
-/// A transaction that changes something.
 struct WriteTransaction<'a, 'tx> {
     tx: &'a DbTransaction<'tx>,
     /// The wall-clock time in the tables' format.
@@ -217,7 +213,6 @@ impl<'tx> Deref for WriteTransaction<'_, 'tx> {
     }
 }
 
-/// Why a transaction ends without a change.
 #[derive(Debug)]
 enum DbFailure {
     Sql(DbError),

@@ -11,7 +11,6 @@ use ensemble_core::env::PublishOutcome;
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 
 const SENDER: &str = "steps";
-/// Most notices that are posted in one batch.
 const BATCH: usize = 64;
 
 /// A notice to the orchestrator; the body of a message of the same type.
@@ -144,13 +143,11 @@ impl StepStore {
         }
     }
 
-    /// Whether notices wait to be posted.
     pub fn owes_notices(&self) -> Result<bool> {
         let select = "SELECT EXISTS (SELECT 1 FROM step_notices WHERE posted = 0)";
         self.read(|tx| tx.only(select, &[]))
     }
 
-    /// The next notices after this number.
     fn owed_notices(&self, after: i64) -> Result<Vec<(i64, Envelope)>> {
         type Row = (i64, String, String, String, String, String, String);
         let rows: Vec<Row> = self.read(|tx| {

@@ -148,7 +148,6 @@ impl StepStore {
     }
 }
 
-/// Ends a run that its worker did not end.
 pub(super) fn end_run(
     tx: &WriteTransaction<'_, '_>,
     key: &StepKey,

@@ -156,7 +156,6 @@ pub struct PlannedStep {
 }
 
 impl PlannedStep {
-    /// A step without files or instructions.
     pub fn new(agent: Name, goal: impl Into<String>) -> Self {
         Self {
             agent,

@@ -9,7 +9,6 @@ use super::plan::{PauseScope, Policy};
 use crate::proto::step::TddPhase;
 use ensemble_core::message::Name;
 
-/// Key of a step: its task and its number in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub struct StepKey {
     /// The subtask, like `0-4-1`.
@@ -64,15 +63,11 @@ pub struct StepView {
     pub instructions: Vec<String>,
     /// Constraints in addition to the queue's.
     pub constraints: Vec<String>,
-    /// Phase of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<TddPhase>,
-    /// Cycle of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cycle: String,
-    /// Number of the current or last attempt.
     pub attempt: u32,
-    /// Number of hand-outs so far.
     pub epoch: u64,
     /// Changes with each sign of life.
     pub beat: u64,
@@ -81,10 +76,8 @@ pub struct StepView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     pub blockers: Vec<String>,
-    /// The worker's summary of its work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Files that were created or modified.
     pub artifacts: Vec<String>,
     /// Number of the step that was split into this one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,13 +93,9 @@ pub struct StepView {
 pub struct StepQueueView {
     pub task_id: String,
     pub title: String,
-    /// The mailbox that gets notices.
     pub orchestrator: Option<Name>,
-    /// How many steps workers may hold at once.
     pub parallel: u32,
-    /// Scope of a stuck step's pause.
     pub pauses: PauseScope,
-    /// The enforced order.
     pub policy: Policy,
     pub attempts_max: u32,
     /// How long a worker may give no sign of life, in seconds.
@@ -117,11 +106,8 @@ pub struct StepQueueView {
     pub template: Option<String>,
     /// Number of steps that are left to take, with those that wait for a fix.
     pub open: u64,
-    /// Number of steps that workers hold.
     pub held: u64,
-    /// Number of steps that wait for an intervention.
     pub stuck: u64,
-    /// Number of finished steps.
     pub done: u64,
 }
 
@@ -153,12 +139,10 @@ pub struct RunView {
     /// Outcome: `success`, `failure`, `blocked`, `lease_ended` or `taken_away`.
     pub outcome: Option<String>,
     pub summary: Option<String>,
-    /// The worker's context for the next step.
     pub context_for_next_step: Option<String>,
     pub prompt_message: Option<String>,
 }
 
-/// The columns of a [`StepView`].
 pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, fix_due, agent, \
     fix_by, goal, instructions, constraints, phase, cycle, attempt, epoch, beat, holder, \
     last_error, blockers, summary, artifacts, parent_index, note, updated_at, waits_for_fix, fixes, \

@@ -18,12 +18,10 @@ use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 
-/// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SubmittedStep {
     #[serde(flatten)]
     pub key: StepKey,
-    /// The epoch under which it was reported.
     pub epoch: u64,
     pub status: &'static str,
     /// Whether the same report was submitted before; nothing changed then.
@@ -38,9 +36,7 @@ pub struct SubmittedStep {
     pub fix_by: Option<Name>,
     /// Whether the queue is paused until a person or the orchestrator intervenes.
     pub paused: bool,
-    /// Whether this was the last step.
     pub queue_done: bool,
-    /// The message that carried the prompt, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_message: Option<String>,
 }
@@ -49,7 +45,6 @@ pub struct SubmittedStep {
 struct CheckedReport<'a> {
     completion: &'a Completion,
     digest: &'a str,
-    /// Files that its error names.
     places: &'a [ErrorPlace],
 }
 
@@ -270,7 +265,6 @@ fn write_run(
     )
 }
 
-/// Stores the worker's context for the next prompt.
 fn write_context(
     tx: &WriteTransaction<'_, '_>,
     completion: &Completion,

@@ -21,7 +21,6 @@ use ensemble_core::{Error, Result};
 /// How many open steps of a parallel queue are read at a time.
 const PAGE: i64 = 16;
 
-/// A request for a step: for an agent, a task, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRequest {
     /// The worker, which gets only its own steps; `None` takes the next step for any agent.
@@ -47,7 +46,6 @@ impl ClaimRequest {
     }
 }
 
-/// A step that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClaimedStep {
     #[serde(flatten)]
@@ -60,12 +58,10 @@ pub struct ClaimedStep {
     pub epoch: u64,
     /// How long its holder may give no sign of life, in seconds.
     pub lease_seconds: u64,
-    /// Whether this agent already held the step.
     pub again: bool,
     pub goal: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixes: Option<u32>,
-    /// Whether its agent needs an approved plan before it begins.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_plan: bool,
     /// When its queue was stored. It distinguishes the queue from an earlier one with the same
@@ -74,11 +70,9 @@ pub struct ClaimedStep {
     pub(crate) queue_created_at: String,
 }
 
-/// Result of a request for a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     Handed(Box<ClaimedStep>),
-    /// No step is available at the moment.
     Nothing(NoStep),
 }
 
@@ -93,10 +87,8 @@ pub enum NoStep {
         task_id: String,
         step_index: u32,
     },
-    /// The next step is assigned to another agent.
     Others {
         task_id: String,
-        /// The agent of the next step.
         agent: Name,
     },
     /// The next step may not be begun now: its plan is not approved, or the team pauses.
@@ -144,7 +136,6 @@ impl std::fmt::Display for NoStep {
     }
 }
 
-/// Result of one transaction that takes.
 enum ClaimAttempt {
     /// It has seen all queues, or has taken a step.
     Decided(ClaimOutcome),
@@ -311,7 +302,6 @@ impl StepStore {
         }
     }
 
-    /// The names of the files to lock, or the obstacle of this step.
     fn obstacle(
         &self,
         tx: &DbTransaction<'_>,
@@ -390,12 +380,9 @@ fn open_tasks(tx: &DbTransaction<'_>) -> DbResult<Vec<String>> {
            WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck', 'waits')) ORDER BY number", &[])
 }
 
-/// Rules of a queue, and what is under way in it.
 struct QueueSituation {
     queue: QueueRules,
-    /// Agents that hold a step, in the order of the queue.
     held: Vec<Name>,
-    /// The first step that needs an intervention.
     stuck: Option<u32>,
 }
 
@@ -418,7 +405,6 @@ fn stand(tx: &DbTransaction<'_>, task_id: &str) -> Result<QueueSituation, DbFail
     Ok(QueueSituation { queue: queue.ok_or_else(none)?, held, stuck })
 }
 
-/// The next open steps of a queue, each with its position.
 fn open_steps(
     tx: &DbTransaction<'_>,
     task_id: &str,

@@ -24,7 +24,6 @@ pub(super) struct QueueRules {
     pub(super) created_at: String,
 }
 
-/// A step that an event is applied to.
 pub(super) struct WorkingStep {
     pub(super) key: StepKey,
     pub(super) status: String,
@@ -47,12 +46,10 @@ pub(super) struct WorkingStep {
     pub(super) last_holder: Option<Name>,
     pub(super) last_error: Option<String>,
     blockers: Vec<String>,
-    /// Whether the step changes files.
     pub(super) has_files: bool,
 }
 
 impl QueueRules {
-    /// A step of this queue that a worker holds.
     pub(super) fn handed(
         &self,
         step: WorkingStep,
@@ -107,7 +104,6 @@ pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e
 const LAST_HOLDER: &str = "(SELECT agent FROM step_runs e WHERE e.task_id = s.task_id \
     AND e.step_index = s.step_index AND e.epoch = s.epoch AND e.outcome = 'lease_ended')";
 
-/// The statement that [`find`] runs.
 pub(super) fn find_statement() -> String {
     format!(
         "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE}, {LAST_HOLDER} FROM task_steps s JOIN task_queues q USING (task_id) \
@@ -135,7 +131,6 @@ pub(super) fn find(
 }
 
 impl WorkingStep {
-    /// The failure that this step fixes: a step and its epoch.
     pub(super) fn failure(&self) -> Option<(u32, u64)> {
         self.fixes.map(|index| (index, self.fixes_epoch))
     }

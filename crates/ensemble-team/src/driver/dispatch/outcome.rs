@@ -70,7 +70,6 @@ impl DispatchRun<'_> {
         Ok(is_over.then_some(Event::Reported { is_success: true, summary }))
     }
 
-    /// Whether the ladder of this delivery of a message has ended without an ack, on whichever host.
     fn is_given_up(&self, mailbox: &Name, (id, epoch): (&MessageId, u64)) -> Result<bool> {
         let is_it = |file: &LadderFile| {
             file.state == LadderState::Escalated && file.message == *id && file.epoch == epoch

@@ -18,7 +18,6 @@ use ensemble_core::spool::{Found, State};
 use ensemble_core::{Result, allow_no_mailbox};
 
 impl TaskEnds {
-    /// The number of the attempt, by the table of this page.
     pub fn attempt(&self, queue: &dyn Broker, task: &str, author: &Name) -> Result<Option<u32>> {
         let found = allow_no_mailbox(queue.unfinished(author, SEARCH_MAX))?;
         let Some(found) = found else { return Ok(None) };

@@ -47,7 +47,6 @@ impl TaskEnds {
         Ok(has_ended)
     }
 
-    /// Settles the messages of a task that an agent has reported on; see [`TaskEnd`].
     pub fn settle_reported(
         &self,
         queue: &dyn Broker,
@@ -66,7 +65,6 @@ impl TaskEnds {
         Ok(ended)
     }
 
-    /// Whether the report of this task has settled this message.
     pub fn was_reported(&self, task: &str, id: &MessageId) -> Result<bool> {
         let mut is_known = false;
         self.change(task, |known: &mut TaskEndRecord| {

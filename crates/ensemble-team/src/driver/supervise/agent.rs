@@ -28,14 +28,12 @@ use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 use ensemble_tmux::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
 
-/// Placeholder for the prompt in a word of the command.
 pub const PROMPT: &str = "{prompt}";
 pub const PROMPT_FILE: &str = "{prompt_file}";
 /// Longest word of a command line, in bytes (`MAX_ARG_STRLEN` of Linux).
 const WORD_BYTES_MAX: usize = 131_071;
 /// Size of a mark in bytes: 128 bits.
 const MARK_BYTES: usize = 16;
-/// Exit status of an agent that hands over.
 const HAND_OVER: i32 = 42;
 
 #[derive(Clone, Debug)]
@@ -60,7 +58,6 @@ impl ProcessMark {
     }
 }
 
-/// The agent process to start.
 #[derive(Debug)]
 pub(super) struct ProcessOrder<'a> {
     pub(super) command: &'a [String],
@@ -103,7 +100,6 @@ impl AgentProcess {
         Ok(Self { child, started, mark, activity: BTreeMap::new() })
     }
 
-    /// The agent's pid and start time.
     pub(super) fn process(&self) -> (u32, Option<u64>) {
         (self.child.id(), self.started)
     }
@@ -147,7 +143,6 @@ impl AgentProcess {
     }
 }
 
-/// Meaning of an exit status.
 pub(super) const fn ending(code: i32) -> ProgramEnding {
     match code {
         0 => ProgramEnding::Done,
@@ -156,7 +151,6 @@ pub(super) const fn ending(code: i32) -> ProgramEnding {
     }
 }
 
-/// The command with the prompt inserted.
 fn filled(order: &ProcessOrder<'_>) -> Result<Vec<String>> {
     let file = order.prompt_file.display().to_string();
     let fill = |word: &String| {

@@ -12,7 +12,6 @@ use crate::worktree::CEILING_VARIABLE;
 use ensemble_tmux::reaper::PASS_VARIABLE;
 
 impl SupervisorRun<'_> {
-    /// Variables that tell an agent who it is and what it was started for.
     pub(super) fn environment(&self, work: &SupervisedWork) -> BTreeMap<String, OsString> {
         let mut env = self.order.env.clone();
         let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));

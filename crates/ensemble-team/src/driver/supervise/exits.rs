@@ -11,7 +11,6 @@ use ensemble_core::Result;
 use ensemble_core::event_log::types;
 
 impl SupervisorRun<'_> {
-    /// Handles the agent's end.
     pub(super) fn notice_exit(&mut self) {
         let now = self.now();
         let Some(agent) = &mut self.agent else { return };
@@ -112,7 +111,6 @@ impl SupervisorRun<'_> {
         locked.commit().map(Some)
     }
 
-    /// Keeps or drops the held work after an agent's end.
     fn after(&mut self, exit: AgentExit) {
         self.finished = None;
         if let Some(SupervisedWork::Plan { occurrences, .. }) = &self.work

@@ -19,14 +19,11 @@ use ensemble_core::proto::Machine as _;
 /// a script come from two looks at the clock.
 const STAMP_SLACK: Duration = Duration::from_secs(2);
 
-/// The beats of one registration.
 #[derive(Debug)]
 pub(super) struct BoardHeartbeat {
     agent: TaskHolder,
     beat: LeaseRenewal,
-    /// Sequence of the last sign that was seen.
     seen: u64,
-    /// The agent's own stamps that were seen last on the board.
     stamped: Option<u64>,
     /// The exit that the agent has announced since it was started.
     pub(super) leaving: Option<AnnouncedExit>,
@@ -36,7 +33,6 @@ pub(super) struct BoardHeartbeat {
 }
 
 impl BoardHeartbeat {
-    /// Starts to beat for a registration.
     pub(super) fn new(now: Monotonic, agent: TaskHolder, lease: Duration) -> Self {
         let mut beat = LeaseRenewal::new(lease);
         beat.handle(now, Event::Granted);
@@ -67,7 +63,6 @@ impl BoardHeartbeat {
         self.beat.poll_timeout()
     }
 
-    /// Reads the agent's last sign.
     pub(super) fn listen(&mut self, now: Monotonic, directory: &Path) {
         let Some(sign) = AgentSign::read(directory, &self.agent) else { return };
         if sign.sequence == self.seen {
@@ -84,7 +79,6 @@ impl BoardHeartbeat {
         }
     }
 
-    /// Counts as a sign of the agent.
     pub(super) const fn sign(&mut self) {
         self.has_signed = true;
     }
@@ -110,13 +104,11 @@ impl BoardHeartbeat {
         }
     }
 
-    /// Announces that the supervisor itself cannot beat for a while.
     pub(super) fn expect_long(&mut self, now: Monotonic, description: &str) {
         let description = description.to_owned();
         self.beat.handle(now, Event::LongOperation { description });
     }
 
-    /// Announces that the supervisor can beat again.
     pub(super) fn expect_no_more(&mut self, now: Monotonic) {
         if self.is_long {
             self.is_long = false;

@@ -30,9 +30,7 @@ use ensemble_core::{Error, Result};
 pub(super) const BYTES_A_MESSAGE: usize = 4 * 1024;
 const BYTES_MAX: usize = 24 * 1024;
 const MESSAGES_MAX: usize = 20;
-/// The most waiting messages that are read.
 const LOOKED_AT_MAX: usize = 200;
-/// Most messages that are named without content.
 const NAMED_MAX: usize = 10;
 const FENCE: usize = 3;
 
@@ -44,7 +42,6 @@ pub(super) struct PromptMail {
 }
 
 impl SupervisorRun<'_> {
-    /// Receives the mail for the next prompt. A failure costs the section, never the agent.
     pub(super) fn take_mail(&mut self) -> PromptMail {
         let (Some(office), Some(mailbox)) = (&self.order.office, self.desk.mailbox()) else {
             return PromptMail::default();
@@ -59,7 +56,6 @@ impl SupervisorRun<'_> {
         mail
     }
 
-    /// Settles the mail that an agent received, or releases it.
     pub(super) fn end_mail(&mut self, mail: PromptMail, is_given: bool) {
         let Some(office) = &self.order.office else { return };
         let store = std::sync::Arc::clone(&office.store);
@@ -156,10 +152,8 @@ fn waits_for_recv(envelope: &Envelope) -> bool {
         || envelope.body.len() > BYTES_A_MESSAGE
 }
 
-/// A message that is in the prompt.
 struct ShownMail {
     envelope: Envelope,
-    /// The sender in words.
     from: String,
     is_answered: bool,
 }

@@ -59,9 +59,7 @@ pub const EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 pub const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 /// Epoch of that claim or review.
 pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
-/// Absolute path of the worktree.
 pub const WORKTREE_VARIABLE: &str = "ENSEMBLE_WORKTREE";
-/// Path of a file with the prompt.
 pub const PROMPT_VARIABLE: &str = "ENSEMBLE_PROMPT_FILE";
 
 /// How long an agent may run after its work is finished on the board, before it is ended.
@@ -69,7 +67,6 @@ pub const LINGER_MAX: Duration = Duration::from_secs(60);
 /// Interval at which a running agent, its signs and the control files are checked.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The agent to supervise, with options.
 #[derive(Clone)]
 pub struct SuperviseOrder {
     pub id: Name,
@@ -83,14 +80,12 @@ pub struct SuperviseOrder {
     pub takes_over: bool,
     pub pace: SupervisePace,
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Recorder of events.
     pub recorder: Arc<dyn Recorder>,
     /// Where the supervisor speaks for its agent; without it, the agent has neither row nor mail.
     pub office: Option<RosterAccess>,
 }
 
 impl SuperviseOrder {
-    /// Sets the pace from the board's `config`.
     pub fn with_config(mut self, config: &BoardConfig) -> Self {
         let (poll, wait) = match self.role {
             BoardRole::Planner => (config.planner_poll_interval, None),
@@ -126,7 +121,6 @@ impl SuperviseOrder {
     }
 }
 
-/// Services that the caller provides to a supervisor.
 pub trait SupervisorServices {
     /// Sleeps at most `limit`, less if the board's directory has changed.
     fn rest(&mut self, limit: Duration);

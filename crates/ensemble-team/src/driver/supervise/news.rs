@@ -16,7 +16,6 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Checks whether the control file was removed, and the plan was reviewed.
     pub(super) fn notice_gate(&mut self) {
         if self.board.controls().is_ok_and(|found| found.is_empty()) && !self.waits_for_review() {
             self.handle(Event::Woken);

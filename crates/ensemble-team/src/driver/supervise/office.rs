@@ -35,17 +35,14 @@ use ensemble_core::{Error, Result};
 
 /// How long before a request's deadline the work is handed over; a quarter of a shorter deadline.
 pub const PRESS_MARGIN: Duration = Duration::from_secs(15);
-/// Shortest interval between two looks at the requests.
 const REQUESTS_EVERY_MIN: Duration = Duration::from_millis(200);
 /// Most messages that are searched for questions that were answered.
 const QUESTIONS_MAX: usize = 1_000;
 
-/// Where a supervisor speaks for its agent.
 #[derive(Clone)]
 pub struct RosterAccess {
     pub store: Arc<dyn RequestStore + Send + Sync>,
     pub roster: Roster,
-    /// Which agents may ask for a shutdown.
     pub authority: Authority,
     /// The agent's provider, for a new row.
     pub provider: String,
@@ -61,11 +58,9 @@ impl RosterAccess {
     }
 }
 
-/// A request that waits for the supervisor's answer.
 #[derive(Debug)]
 struct OpenQuestion {
     entry: RequestEntry,
-    /// When the work must be handed over.
     press_at: Monotonic,
     is_pressed: bool,
     /// The task that was held when the request was seen.
@@ -73,7 +68,6 @@ struct OpenQuestion {
     is_handed_over: bool,
 }
 
-/// What a supervisor knows of its agent's row and requests.
 #[derive(Debug, Default)]
 pub(super) struct RepresentedAgent {
     member: Option<Member>,
@@ -84,7 +78,6 @@ pub(super) struct RepresentedAgent {
     requests_seen: Option<Monotonic>,
     roster_seen: Option<Monotonic>,
     has_agreed: bool,
-    /// Plans that wait for this agent's review.
     pub(super) plans: Vec<Name>,
     /// The last plan of the claimed task when the agent was started.
     pub(super) plan_before: Option<Name>,
@@ -104,7 +97,6 @@ impl RepresentedAgent {
 }
 
 impl SupervisorRun<'_> {
-    /// Enters the agent into the roster, and makes its mailbox.
     pub(super) fn enrol(&mut self) -> Result<()> {
         let Some(office) = &self.order.office else { return Ok(()) };
         let (id, now) = (self.order.id.clone(), self.order.clock.wall());
@@ -131,7 +123,6 @@ impl SupervisorRun<'_> {
         office.map_or_else(|| self.order.clock.wall(), |office| office.store.now())
     }
 
-    /// Takes the agent out of the roster.
     pub(super) fn dismiss(&mut self, _reason: EndReason) {
         let (Some(office), Some(member)) = (&self.order.office, self.desk.member.take()) else {
             return;
@@ -163,7 +154,6 @@ impl SupervisorRun<'_> {
         recorded.is_none_or(|it| it.generation != member.generation || it.state != MemberState::Up)
     }
 
-    /// Looks at the requests for the agent's shutdown.
     pub(super) fn notice_requests(&mut self) {
         let now = self.now();
         let Some(office) = &self.order.office else { return };
@@ -243,7 +233,6 @@ impl SupervisorRun<'_> {
         Ok(oldest)
     }
 
-    /// Why an agent may not ask for this shutdown.
     fn without_authority(&self, from: &Name) -> Option<String> {
         let office = self.order.office.as_ref()?;
         let (members, _) = office.roster.entries().unwrap_or_default();
@@ -312,7 +301,6 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Approves the request.
     pub(super) fn agree(&mut self) -> Event {
         let (Some(office), Some(question)) = (&self.order.office, &self.desk.question) else {
             return Event::Withdrawn;
@@ -347,7 +335,6 @@ impl SupervisorRun<'_> {
     }
 }
 
-/// Settles the messages that brought a question and its reminders.
 fn settle_questions(store: &dyn RequestStore, me: &Name, request: &Name) -> Result<()> {
     let (broker, stem) = (store.broker(), format!("{request}."));
     for found in broker.unfinished(me, QUESTIONS_MAX)? {

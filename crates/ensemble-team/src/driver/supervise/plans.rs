@@ -60,7 +60,6 @@ pub fn plan_standing(
 }
 
 impl SupervisorRun<'_> {
-    /// The gate of the claimed task.
     fn plan_gate(&self) -> Result<Option<PlanGate>> {
         let (Some(office), Some(SupervisedWork::Task { id, .. })) =
             (&self.order.office, &self.work)
@@ -70,7 +69,6 @@ impl SupervisorRun<'_> {
         office.store.gate(id.as_str(), &self.order.id)
     }
 
-    /// What the agent's prompt says about the plan of its task.
     pub(super) fn plan_of_prompt(&self) -> Result<Option<PlanStanding>> {
         match (&self.order.office, &self.work) {
             (Some(office), Some(SupervisedWork::Task { id, .. })) => {
@@ -94,13 +92,11 @@ impl SupervisorRun<'_> {
         self.plan_gate().map_or(true, |gate| gate.is_some_and(waits))
     }
 
-    /// The request of the last plan of the claimed task.
     pub(super) fn last_plan(&self) -> Option<Name> {
         let gate = self.plan_gate().ok().flatten()?;
         (gate.round > 0).then_some(gate.request_id)
     }
 
-    /// Whether the agent that has just ended has submitted a plan.
     pub(super) fn has_planned(&self) -> bool {
         let last = self.last_plan();
         last.is_some() && last != self.desk.plan_before
@@ -131,7 +127,6 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Blocks the claimed task: its plans are not approved.
     fn give_up_planning(&mut self, gate: &PlanGate) -> Result<()> {
         let (Some(office), Some(SupervisedWork::Task { id, holder, .. })) =
             (&self.order.office, &self.work)
@@ -163,7 +158,6 @@ impl SupervisorRun<'_> {
     }
 }
 
-/// Whether a request is a plan that waits for this agent's review.
 pub(super) fn is_plan_for(asked: &AskedRequest, agent: &Name) -> bool {
     asked.to == *agent && asked.kind.as_str() == PLAN_APPROVAL
 }

@@ -33,14 +33,12 @@ pub(super) struct FailedClaims(BTreeMap<Name, ClaimRefusal>);
 
 #[derive(Debug)]
 struct ClaimRefusal {
-    /// How often in a row.
     count: u32,
     why: String,
     again_at: Monotonic,
 }
 
 impl SupervisorRun<'_> {
-    /// Claims the first task that is available.
     pub(super) fn claim(
         &mut self,
         agent: &TaskHolder,

@@ -9,7 +9,6 @@ use super::run::SupervisorRun;
 const REPAIR_EVERY_MIN: Duration = Duration::from_secs(5);
 
 impl SupervisorRun<'_> {
-    /// Completes or undoes what crashes left in worktrees.
     pub(super) fn repair(&mut self) {
         self.repaired = Some(self.now());
         let Some(worktrees) = self.worktrees else { return };
@@ -26,7 +25,6 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Repairs while there is no other work and the last repair is long ago.
     pub(super) fn repair_now_and_then(&mut self) {
         let pause = self.order.pace.poll.max(REPAIR_EVERY_MIN);
         if self.repaired.is_none_or(|last| self.now() >= last + pause) {

@@ -26,9 +26,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::{Error, Result};
 
-/// Shortest interval between looks at the leases.
 const LEASES_EVERY_MIN: Duration = Duration::from_millis(200);
-/// Longest sleep while no agent runs.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct SupervisorRun<'a> {
@@ -42,32 +40,24 @@ pub(super) struct SupervisorRun<'a> {
     pub(super) heartbeat: Option<BoardHeartbeat>,
     pub(super) work: Option<SupervisedWork>,
     pub(super) agent: Option<AgentProcess>,
-    /// State of the board when the agent was started.
     pub(super) before: (Footprint, Option<String>),
     /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
-    /// Changes that could not be written because the disk was full.
     pub(super) unwritten: super::steps::UnwrittenChanges,
     /// Why the agent is ended, if something else has changed the board.
     pub(super) ended_because: Option<&'static str>,
     /// Reason that the last agent has announced for its exit.
     pub(super) exit_reason: Option<String>,
-    /// Since when a running agent's work has been finished.
     pub(super) finished: Option<Monotonic>,
     /// The reasons on which a planner has ended, and that still hold.
     pub(super) answered: BTreeSet<WakeOccurrence>,
-    /// The reasons for which a planner was started last.
     pub(super) called: BTreeSet<WakeOccurrence>,
     pub(super) refusals: FailedClaims,
     leases: BoardLeases,
     upkeep: BoardUpkeep,
-    /// The control files at the last look.
     controls: Vec<ControlFile>,
-    /// When the leases were last checked.
     leases_seen: Option<Monotonic>,
-    /// When worktrees were last checked for what crashes left.
     pub(super) repaired: Option<Monotonic>,
-    /// Findings that the last check could not repair.
     pub(super) unrepaired: BTreeSet<String>,
     /// Identity, size and time of the board's file at the last look. Time alone does not
     /// distinguish two writes within milliseconds, nor does size.
@@ -77,13 +67,11 @@ pub(super) struct SupervisorRun<'a> {
     /// Whether the copy of a board on servers is older than the board.
     pub(super) is_stale: bool,
     last_failure: String,
-    /// Why the last agent did not start.
     pub(super) start_failure: Option<String>,
     pub(super) lines: Vec<String>,
 }
 
 impl<'a> SupervisorRun<'a> {
-    /// Takes the supervisor's lock; see [`super::supervise`].
     pub(super) fn begin(
         board: &'a Board,
         worktrees: Option<&'a Worktrees>,
@@ -186,7 +174,6 @@ impl<'a> SupervisorRun<'a> {
         self.machine.handle(now, event);
     }
 
-    /// Collects all events since the last time.
     fn notice(&mut self, surroundings: &mut dyn SupervisorServices) {
         if (surroundings.is_over() || self.leaves_team()) && !self.is_over {
             self.is_over = true;
@@ -232,7 +219,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// Reads the board, if it has changed, and the control files beside it.
     fn notice_board(&mut self) {
         let stat = Dir::open(&self.directory).and_then(|dir| dir.stat(crate::board::FILE_NAME));
         let seen = match stat {
@@ -266,7 +252,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// The loss of work or registration, if the board shows one.
     fn lost(&mut self, state: &State) -> Option<SupervisorLoss> {
         let registered = self.registered.as_ref()?;
         if !is_registered(state, registered) {
@@ -301,7 +286,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// Announces that the supervisor itself will be busy for long and cannot beat.
     pub(super) fn expect_long(&mut self, description: &str) {
         let now = self.now();
         if let Some(heartbeat) = &mut self.heartbeat {
@@ -310,7 +294,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// Announces that the supervisor can beat again.
     pub(super) fn expect_no_more(&mut self) {
         let now = self.now();
         if let Some(heartbeat) = &mut self.heartbeat {
@@ -319,7 +302,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// Renews the supervisor's own leases and watches all leases.
     pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
         self.record_process();
@@ -345,7 +327,6 @@ impl<'a> SupervisorRun<'a> {
         }
     }
 
-    /// When all leases are due for another look.
     fn leases_due(&self) -> Monotonic {
         let Some(seen) = self.leases_seen else { return Monotonic::ZERO };
         let latest = seen + LOOK_INTERVAL;
@@ -353,7 +334,6 @@ impl<'a> SupervisorRun<'a> {
         due.min(latest).max(seen + LEASES_EVERY_MIN)
     }
 
-    /// How long the loop may sleep.
     fn sleep(&self) -> Duration {
         let now = self.now();
         let longest = if self.agent.is_some() { LOOK_EVERY } else { SLEEP_MAX };
@@ -425,7 +405,6 @@ impl<'a> SupervisorRun<'a> {
     }
 }
 
-/// Whether a registration is the current one.
 pub(super) fn is_registered(state: &State, holder: &TaskHolder) -> bool {
     let entry = state.agents.get(&holder.by);
     entry.is_some_and(|entry| entry.epoch.unwrap_or_default() == holder.epoch)

@@ -23,7 +23,6 @@ use ensemble_core::{Error, Result};
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
 impl SupervisorRun<'_> {
-    /// The event of a control file, if one exists.
     fn gate(&mut self) -> Result<Option<Event>> {
         let found = self.board.controls()?;
         let Some(control) = ActiveControl::gate(&found) else { return Ok(None) };
@@ -114,7 +113,6 @@ impl SupervisorRun<'_> {
         locked.commit()
     }
 
-    /// Translates an error into an event of the machine.
     fn refused(&mut self, what: &str, error: &Error) -> Event {
         match error {
             Error::Locked { .. } => {
@@ -190,7 +188,6 @@ impl SupervisorRun<'_> {
         Ok(lock.map(|lock| SupervisedWork::Plan { calls, occurrences, _lock: lock }))
     }
 
-    /// Checks whether an agent may be started for the held work.
     pub(super) fn check(&mut self) -> Event {
         let checked = self.try_check();
         checked.unwrap_or_else(|error| self.refused("check the board", &error))
@@ -215,7 +212,6 @@ impl SupervisorRun<'_> {
         }
     }
 
-    /// Starts a fresh agent.
     pub(super) fn spawn(&mut self) -> Event {
         let spawned = self.try_spawn();
         self.start_failure = spawned.as_ref().err().map(ToString::to_string);

@@ -27,7 +27,6 @@ use ensemble_tmux::provider::process;
 use ensemble_tmux::reaper::Signal;
 use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
 
-/// Directory of the records, beside the board.
 pub const SEATS: &str = "supervise";
 const LOCKS: &str = "locks";
 const BYTES_MAX: usize = 16 * 1024;
@@ -35,7 +34,6 @@ const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SupervisorRecord {
-    /// Format version, 1.
     pub version: u32,
     pub id: Name,
     pub role: String,
@@ -43,10 +41,8 @@ pub struct SupervisorRecord {
     pub boot_id: String,
     /// The board's last epoch before the registration.
     pub after_epoch: u64,
-    /// Epoch of the registration, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// SHA-256 of the agent's mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark_sha256: Option<Digest>,
     /// The agent's pid and its start, in clock ticks since boot.
@@ -65,7 +61,6 @@ pub(crate) struct SupervisorLock {
     _lock: FileLock,
     directory: PathBuf,
     pub(crate) record: SupervisorRecord,
-    /// Record of an earlier supervisor of this id.
     pub(crate) before: Option<SupervisorRecord>,
     /// The board's last epoch before a registration of this supervisor whose outcome is not known: servers may have
     /// stored it without an answer.
@@ -216,7 +211,6 @@ pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<
     }
 }
 
-/// Start time of a process.
 pub(super) fn started(pid: u32) -> Option<u64> {
     process::start_time(pid)
 }

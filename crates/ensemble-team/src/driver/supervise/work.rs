@@ -33,7 +33,6 @@ pub(super) enum SupervisedWork {
     },
 }
 
-/// State of the held work, from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkFate {
     Held,
@@ -136,7 +135,6 @@ fn fate_by_history(task: &BoardTask, holder: &TaskHolder, ends: &[&str]) -> Work
 /// How many of the last history entries are checked: more than happen within a second or two.
 const HISTORY_LOOKED_AT: usize = 6;
 
-/// Data that is compared to detect an agent's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
     status: Option<TaskStatus>,
@@ -148,7 +146,6 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// The footprint of the current board, and of the commit in the worktree.
     pub(super) fn of(work: &SupervisedWork, state: &State, head: Option<String>) -> Self {
         let mut footprint = Self { head, ..Self::default() };
         if let Some(task) = work.task().and_then(|id| state.task(id)) {

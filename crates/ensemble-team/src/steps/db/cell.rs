@@ -19,7 +19,6 @@ pub(in crate::steps) enum BindValue<'v> {
     Text(Option<Cow<'v, str>>),
 }
 
-/// A type that can be a value of a statement.
 pub(in crate::steps) trait BindParameter {
     const NONE: BindValue<'static>;
 

@@ -9,7 +9,6 @@ use crate::steps::StepError;
 
 pub(in crate::steps) type DbResult<T> = Result<T, DbError>;
 
-/// Why a statement, or the reading of its rows, failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::steps) enum DbError {
     #[error(transparent)]

@@ -29,7 +29,6 @@ macro_rules! values {
 }
 pub(super) use values;
 
-/// A connection to either database.
 pub(super) enum DbConnection {
     Sqlite(Box<sqlite::SqliteDatabase>),
     #[cfg(feature = "postgres")]
@@ -138,7 +137,6 @@ impl<'a> DbTransaction<'a> {
         }
     }
 
-    /// Reads all rows.
     pub(super) fn all<T: RowType>(
         &self,
         statement: &str,
@@ -166,7 +164,6 @@ impl<'a> DbTransaction<'a> {
         Ok(found)
     }
 
-    /// Reads the only row.
     pub(super) fn only<T: RowType>(
         &self,
         statement: &str,

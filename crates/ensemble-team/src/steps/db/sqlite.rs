@@ -32,7 +32,6 @@ const STATEMENTS: usize = 64;
 /// grows without bound.
 const LOCK_FILE: &str = "steps.lock";
 
-/// A connection to the file.
 pub(in crate::steps) struct SqliteDatabase {
     db: Connection,
     /// The writers' lock file; `None` if it cannot be opened.

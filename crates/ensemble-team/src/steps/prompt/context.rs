@@ -19,13 +19,11 @@ const TOTAL_BYTES_MAX: usize = 44 * 1024;
 const _: () = assert!(TOTAL_BYTES_MAX < BODY_BYTES_MAX);
 /// Larger files are read only in part and have no digest.
 const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Digits of a digest that a prompt shows.
 const DIGITS: usize = 12;
 
 /// A file that a prompt shows, as its JSON record has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownFile {
-    /// Path, relative to the project's directory.
     pub path: String,
     pub how: FileDisplay,
     /// Size in bytes, if the file exists.
@@ -40,7 +38,6 @@ pub enum FileDisplay {
     Whole,
     /// Only the lines that declare something.
     Skeleton,
-    /// Only its name, because the prompt is full.
     Named,
     /// Only its name: the file is not text.
     Binary,
@@ -63,7 +60,6 @@ impl PathContent {
     }
 }
 
-/// Renders the entries of all files, and describes what they show.
 pub(super) fn render(root: &Path, resources: &[(String, bool)]) -> (String, Vec<ShownFile>) {
     let (mut entries, mut shown) = (String::new(), Vec::with_capacity(resources.len()));
     for (path, _) in resources {

@@ -17,13 +17,10 @@ use crate::steps::rows::StepView;
 use crate::steps::{ClaimedStep, StepKey};
 use ensemble_core::message::{Name, fenced};
 
-/// What the next worker needs to know of earlier hand-outs of a step.
 pub(super) struct HandoutHistory {
-    /// The last failure that a worker reported.
     failure: Option<EarlierFailure>,
     /// The hand-out before this one, if its worker did not report.
     lost: Option<LostHandout>,
-    /// The newest step that was to fix that failure.
     fix: Option<FixedBy>,
 }
 
@@ -99,12 +96,10 @@ impl HandoutHistory {
         }))
     }
 
-    /// The worker that lost the step before this hand-out.
     pub(super) fn lost_by(&self) -> Option<&Name> {
         self.lost.as_ref().map(|lost| &lost.agent)
     }
 
-    /// Instructions that come before those of the plan.
     pub(super) fn instructions(
         &self,
         handed: &ClaimedStep,

@@ -9,12 +9,10 @@ use std::sync::Arc;
 
 use ensemble_core::message::Name;
 
-/// Most changed files that a prompt names.
 const FILES_MAX: usize = 40;
 /// Longest name of a file, in characters; longer ones are cut.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Changed files in a worker's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
     pub directory: PathBuf,

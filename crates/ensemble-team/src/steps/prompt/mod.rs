@@ -51,7 +51,6 @@ pub use context::{FileDisplay, ShownFile};
 pub use leftovers::{FindLeftovers, Leftovers};
 pub use template::TEMPLATE;
 
-/// A prompt, and the files that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPrompt {
     pub text: String,
@@ -67,7 +66,6 @@ struct LeftContext {
 
 row_type! { LeftContext: step_index, agent, text }
 
-/// All of a step that goes into its prompt.
 struct PromptMaterial {
     step: StepView,
     constraints: Vec<String>,

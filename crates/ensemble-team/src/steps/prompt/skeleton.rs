@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// Words that begin a declaration in common languages.
 const WORDS: [&str; 34] = [
     "fn",
     "pub",

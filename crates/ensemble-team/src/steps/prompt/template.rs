@@ -2,7 +2,6 @@
 
 use crate::template::TemplateForm;
 
-/// The seed's template.
 pub const TEMPLATE: &str = "\
 ROLE: {{role}}
 GOAL: {{goal}}
@@ -19,7 +18,6 @@ OUTPUT REQUIREMENT:
 {{output_requirement}}
 ";
 
-/// Fields that a template may use.
 pub(super) const FORM: TemplateForm = TemplateForm {
     names: &[
         "role",

@@ -12,7 +12,6 @@ use super::{StepOptions, StepStore};
 #[path = "../../../../../tests/support/postgres.rs"]
 mod postgres_support;
 
-/// Runs these tests over each database.
 macro_rules! over_databases {
     ($($test:ident),* $(,)?) => {
         mod over_sqlite {
@@ -25,7 +24,6 @@ macro_rules! over_databases {
     };
 }
 
-/// The database of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Sqlite,

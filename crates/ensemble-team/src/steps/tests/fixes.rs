@@ -45,14 +45,12 @@ impl Bed {
         self.store.prompt(handed).unwrap().text
     }
 
-    /// Lets an agent take its next step and succeed.
     fn does(&self, agent: &str) -> ClaimedStep {
         let step = self.take(agent).unwrap();
         self.submit(&step, "success").unwrap();
         step
     }
 
-    /// Types and steps of all notices.
     pub(super) fn notices(&self) -> Vec<(String, i64)> {
         self.store
             .read(|tx| {
@@ -64,7 +62,6 @@ impl Bed {
             .unwrap()
     }
 
-    /// Ends the lease of a step that a worker holds.
     fn loses(&self, seconds: u64) {
         self.store.observe().unwrap();
         self.clock.advance(Duration::from_secs(seconds));

@@ -181,7 +181,6 @@ impl Game {
         Ok(())
     }
 
-    /// Checks the invariants after every action.
     fn check(&self) -> Result<(), TestCaseError> {
         let steps = self.steps();
         for (at, step) in steps.iter().enumerate() {

@@ -24,10 +24,8 @@ use super::tls;
 
 /// How much later than the server itself a client abandons a statement.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// A connection that has begun.
 pub(super) struct PostgresClient {
     runtime: Runtime,
     /// `None` only during the drop.
@@ -37,12 +35,10 @@ pub(super) struct PostgresClient {
     patience: Duration,
     prepared: HashMap<String, Statement>,
     pub(super) listens: bool,
-    /// Whether a transaction has begun and not ended.
     pub(super) is_in_transaction: bool,
     on_statement: Option<fn(&str)>,
 }
 
-/// Notifications from other connections.
 #[derive(Default)]
 struct PostgresNews {
     /// The server's process for this connection, whose own notifications are not news.
@@ -89,7 +85,6 @@ impl PostgresClient {
         self.run(|client| async move { client.batch_execute(statements).await })
     }
 
-    /// Runs a statement and reads its rows.
     pub(super) fn query(
         &mut self,
         statement: &str,

@@ -21,7 +21,6 @@ const PASSING: [&str; 9] = [
     "25P03", // the transaction was idle for too long
 ];
 
-/// An error of a server, or of the connection to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::steps) enum PgError {
     #[error("{message} ({code}){}", advice(code))]
@@ -63,7 +62,6 @@ impl PgError {
         }
     }
 
-    /// Whether the same call may succeed later.
     pub(in crate::steps) fn is_transient(&self) -> bool {
         match self {
             Self::Refused { code, .. } => PASSING.iter().any(|class| code.starts_with(class)),
@@ -72,7 +70,6 @@ impl PgError {
         }
     }
 
-    /// Whether the connection is of no further use.
     pub(super) fn ends_connection(&self) -> bool {
         match self {
             Self::Refused { code, .. } => code.starts_with("57P") || code == "25P03",

@@ -35,7 +35,6 @@ use client::PostgresClient;
 const SCHEMA: &str = include_str!("../postgres.sql");
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
 const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE";
-/// There is no such table or schema.
 const UNDEFINED: [&str; 2] = ["42P01", "3F000"];
 
 /// The team's schema on a server. It connects when it is first used, and again after a connection has ended.
@@ -43,7 +42,6 @@ pub(in crate::steps) struct PostgresDatabase {
     options: PostgresOptions,
     on_statement: Option<fn(&str)>,
     client: Option<PostgresClient>,
-    /// Whether changes of others are listened to.
     listens: bool,
     /// Changes of others that were noticed over earlier connections, and the connections.
     version: i64,
@@ -181,7 +179,6 @@ impl PostgresDatabase {
     }
 }
 
-/// An open transaction.
 pub(super) struct PgTx<'a> {
     client: RefCell<&'a mut PostgresClient>,
     is_changed: Flag<bool>,
@@ -206,7 +203,6 @@ impl<'a> PgTx<'a> {
     }
 }
 
-/// Creates the tables unless they exist.
 fn prepare(client: &mut PostgresClient, schema: &str) -> Result<(), PgError> {
     match version(client)? {
         Some(found) => check(found),

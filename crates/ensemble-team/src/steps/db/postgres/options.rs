@@ -11,7 +11,6 @@ use tokio_postgres::config::{Host, SslMode};
 
 use super::error::chain;
 
-/// The port of a server, unless the address names another.
 const PORT_DEFAULT: u16 = 5432;
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// Modes of libpq in which the certificate is verified.
@@ -35,7 +34,6 @@ pub struct PostgresOptions {
     pub password_file: Option<PathBuf>,
     /// A file of passwords in the format of `.pgpass`.
     pub passwords: Option<PathBuf>,
-    /// How long one statement may take.
     pub patience: Duration,
 }
 

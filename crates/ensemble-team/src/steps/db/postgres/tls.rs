@@ -14,7 +14,6 @@ pub(super) fn connector(options: &PostgresOptions) -> Result<MakeRustlsConnect, 
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// The certificates of the system, and the configured ones.
 fn roots(options: &PostgresOptions) -> Result<RootCertStore, PgError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
