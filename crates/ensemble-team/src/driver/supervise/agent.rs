@@ -21,12 +21,19 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::supervisor_lock;
+use super::run::SupervisorRun;
+use super::work::{HeldClaim, SupervisedWork};
+use super::{
+    EPOCH_VARIABLE, PROMPT_VARIABLE, TASK_EPOCH_VARIABLE, TASK_VARIABLE, WORKTREE_VARIABLE,
+    supervisor_lock,
+};
 use crate::proto::supervise::ProgramEnding;
+use crate::worktree::CEILING_VARIABLE;
 use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
-use ensemble_tmux::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
+use ensemble_tmux::provider::process;
+use ensemble_tmux::reaper::{MARK_VARIABLE, PASS_VARIABLE, ProcessSet, Reaper};
 
 pub const PROMPT: &str = "{prompt}";
 pub const PROMPT_FILE: &str = "{prompt_file}";
@@ -95,7 +102,7 @@ impl AgentProcess {
             command.stdin(Stdio::from(file)).process_group(0);
         }
         let child = command.spawn().map_err(|error| Error::io("start", program, error))?;
-        let started = supervisor_lock::started(child.id());
+        let started = process::start_time(child.id());
         let mark = order.mark.digest();
         Ok(Self { child, started, mark, activity: BTreeMap::new() })
     }
@@ -106,8 +113,7 @@ impl AgentProcess {
 
     /// How the agent ended; `None` while it runs.
     pub(super) fn ended(&mut self) -> Result<Option<ProgramEnding>> {
-        let path = || PathBuf::from(format!("/proc/{}", self.child.id()));
-        let path = path();
+        let path = PathBuf::from(format!("/proc/{}", self.child.id()));
         let status = self.child.try_wait().map_err(|error| Error::io("wait for", path, error))?;
         Ok(status.map(|status| match (status.code(), status.signal()) {
             (Some(code), _) => ending(code),
@@ -140,6 +146,31 @@ impl AgentProcess {
         let ended = supervisor_lock::end_all(self.mark, root.then_some((pid, started)));
         let _ = self.child.try_wait();
         ended
+    }
+}
+
+impl SupervisorRun<'_> {
+    pub(super) fn environment(&self, work: &SupervisedWork) -> BTreeMap<String, OsString> {
+        let mut env = self.order.env.clone();
+        let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));
+        let id = self.order.id.as_str();
+        set("ENSEMBLE_AGENT_ID", id.into());
+        set("LIZA_AGENT_ID", id.into());
+        set(PROMPT_VARIABLE, self.lock.prompt_path().into());
+        if let Some(registered) = &self.registered {
+            set(EPOCH_VARIABLE, registered.epoch.to_string().into());
+        }
+        if let Some(HeldClaim { id, holder, path }) = work.claim() {
+            set(TASK_VARIABLE, id.as_str().into());
+            set(TASK_EPOCH_VARIABLE, holder.epoch.to_string().into());
+            set(WORKTREE_VARIABLE, self.board.project_in(path).into());
+            // Otherwise git would work in the person's checkout wherever the worktree has lost its `.git`.
+            set(CEILING_VARIABLE, path.parent().unwrap_or(path).into());
+        }
+        if let Some(pass) = self.desk.pass() {
+            set(PASS_VARIABLE, pass.into());
+        }
+        env
     }
 }
 

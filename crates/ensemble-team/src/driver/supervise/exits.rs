@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::LINGER_MAX;
 use super::run::SupervisorRun;
-use super::work::{SupervisedWork, WorkFate};
+use super::work::{HeldClaim, SupervisedWork, WorkFate};
 use crate::board::{State, TaskStatus};
 use crate::proto::supervise::{AgentExit, Event, ProgramEnding};
 use ensemble_core::Result;
@@ -14,27 +14,25 @@ impl SupervisorRun<'_> {
     pub(super) fn notice_exit(&mut self) {
         let now = self.now();
         let Some(agent) = &mut self.agent else { return };
-        let mut ending = match agent.ended() {
+        let ended = match agent.ended() {
             Ok(ending) => ending,
             Err(error) => return self.failed("wait for the agent", &error),
         };
         let lingers = self.finished.is_some_and(|since| now >= since + LINGER_MAX);
-        if ending.is_none() && !lingers {
+        if ended.is_none() && !lingers {
             return;
         }
         // Processes that the agent left in the background end with it, lingering ones, too.
-        match agent.end() {
-            Ok(_) => {}
-            Err(error) => return self.failed("end the agent's remaining processes", &error),
+        if let Err(error) = agent.end() {
+            return self.failed("end the agent's remaining processes", &error);
         }
-        ending = ending.or(Some(ProgramEnding::Done));
         self.agent = None;
         if let Some(heartbeat) = &mut self.heartbeat {
             heartbeat.listen(now, &self.directory);
         }
-        match ending.map(|ending| self.exit(ending)) {
-            Some(Ok(exit)) => self.handle(Event::Exited(exit)),
-            Some(Err(error)) => {
+        match self.exit(ended.unwrap_or(ProgramEnding::Done)) {
+            Ok(exit) => self.handle(Event::Exited(exit)),
+            Err(error) => {
                 self.failed("read the agent's result", &error);
                 // Without the board the result is unknown, and nothing can be done.
                 let ending = ProgramEnding::Failed(1);
@@ -42,7 +40,6 @@ impl SupervisorRun<'_> {
                     AgentExit { ending, holds: true, progress: false, notes: false, drafts: false };
                 self.handle(Event::Exited(exit));
             }
-            None => {}
         }
     }
 
@@ -64,10 +61,10 @@ impl SupervisorRun<'_> {
         }
         let fate = self.work.as_ref().map(|work| work.fate(&state));
         let is_plan = matches!(self.work, Some(SupervisedWork::Plan { .. }));
-        let is_task = matches!(self.work, Some(SupervisedWork::Task { .. }));
+        let is_task = matches!(self.work, Some(SupervisedWork::Task(_)));
         let holds = fate == Some(WorkFate::Held) && !is_plan;
         let planned = holds && self.has_planned();
-        let task = self.work.as_ref().and_then(SupervisedWork::task);
+        let task = self.held_task();
         let notes = super::work::notes_of(&state, task);
         let print = self.footprint(&state);
         let exit = AgentExit {
@@ -99,11 +96,10 @@ impl SupervisorRun<'_> {
 
     /// Adds to the board what an agent has left out that finished its work by hand.
     fn complete_by_hand(&self, state: &State) -> Result<Option<State>> {
-        let Some(work) = self.work.as_ref().filter(|work| work.fate(state) == WorkFate::ByHand)
-        else {
+        let by_hand = self.work.as_ref().filter(|work| work.fate(state) == WorkFate::ByHand);
+        let Some(HeldClaim { id, holder, .. }) = by_hand.and_then(SupervisedWork::claim) else {
             return Ok(None);
         };
-        let (Some(id), Some(holder)) = (work.task(), work.holder()) else { return Ok(None) };
         let head = self.worktrees.map(|it| it.head(id)).transpose()?.flatten();
         let mut locked = self.board.lock()?;
         locked.complete_by_hand(id, holder, head.as_deref())?;

@@ -17,7 +17,7 @@
 
 use super::run::SupervisorRun;
 use ensemble_core::env::Lease;
-use ensemble_core::message::{Envelope, MessagePurpose, Name, TASK_TYPE, WORK_TYPES};
+use ensemble_core::message::{Envelope, MessagePurpose, Name, TASK_TYPE, WORK_TYPES, fenced};
 use ensemble_core::proto::request::SHUTDOWN;
 use ensemble_core::requests::{
     GatedTask, RequestEntry, RequestStore, Requests, SenderEvidence, describe_sender, is_answered,
@@ -32,7 +32,6 @@ const BYTES_MAX: usize = 24 * 1024;
 const MESSAGES_MAX: usize = 20;
 const LOOKED_AT_MAX: usize = 200;
 const NAMED_MAX: usize = 10;
-const FENCE: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct PromptMail {
@@ -170,7 +169,6 @@ fn section(shown: &[ShownMail], named: &[Envelope]) -> String {
     for (number, ShownMail { envelope, from, is_answered }) in (1..).zip(shown) {
         let clean: String =
             envelope.body.chars().filter(|c| !c.is_control() || "\n\t".contains(*c)).collect();
-        let fence = fence_for(&clean);
         text += &format!("MESSAGE {number}: {}\n", headline(envelope, from));
         if let (MessagePurpose::Request, Some(request)) =
             (envelope.purpose(), &envelope.correlation_id)
@@ -179,7 +177,7 @@ fn section(shown: &[ShownMail], named: &[Envelope]) -> String {
                 "ANSWER: ensemble request answer {request} --approve, or --reject --reason WHY\n"
             );
         }
-        text += &format!("{fence}\n{}\n{fence}\n", clean.trim_end());
+        text += &format!("{}\n", fenced(&format!("{}\n", clean.trim_end())));
         if *is_answered {
             text += &format!("REPLY: ensemble reply {} \"TEXT\"\n", envelope.id);
         }
@@ -201,15 +199,6 @@ fn headline(envelope: &Envelope, from: &str) -> String {
         line += &format!(", task {task}");
     }
     line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn fence_for(text: &str) -> String {
-    let (mut longest, mut run) = (0, 0);
-    for c in text.chars() {
-        run = if c == '`' { run + 1 } else { 0 };
-        longest = longest.max(run);
-    }
-    "`".repeat(FENCE.max(longest + 1))
 }
 
 #[cfg(test)]

@@ -19,11 +19,9 @@
 //! *A crash* of the supervisor: see [`seated`]. *A crash* of the agent is an exit like others.
 
 mod agent;
-mod environment;
 mod exits;
 mod heartbeat;
 mod mail;
-mod news;
 mod office;
 mod plans;
 mod refusals;

@@ -20,7 +20,7 @@ use super::LOOK_EVERY;
 use super::agent::ProcessMark;
 use super::plans::is_plan_for;
 use super::run::SupervisorRun;
-use super::work::SupervisedWork;
+use super::work::{HeldClaim, SupervisedWork};
 use crate::authority::{ActorStanding, Authority};
 use crate::board::{NewHandoff, is_fenced};
 use crate::driver::departure_note;
@@ -247,7 +247,7 @@ impl SupervisorRun<'_> {
         let left = asked.deadline_at().since(self.calendar());
         let margin = PRESS_MARGIN.min(Duration::from_secs(asked.deadline_seconds) / 4);
         let press_at = self.now() + left.saturating_sub(margin);
-        let task = self.work.as_ref().and_then(SupervisedWork::task).cloned();
+        let task = self.held_task().cloned();
         let (from, id) = (&asked.from, &asked.request_id);
         let then = match (&self.work, &task) {
             (None, _) => "it has no work".to_owned(),
@@ -264,7 +264,7 @@ impl SupervisorRun<'_> {
     /// Gives the work to the next agent, with notes where there is a task.
     pub(super) fn hand_over(&mut self) -> Event {
         let noted = match (&self.work, &self.desk.question) {
-            (Some(SupervisedWork::Task { id, holder, .. }), Some(question)) => {
+            (Some(SupervisedWork::Task(HeldClaim { id, holder, .. })), Some(question)) => {
                 let asked = &question.entry.request;
                 let (by, from, request) = (&self.order.id, &asked.from, &asked.request_id);
                 let notes = NewHandoff {

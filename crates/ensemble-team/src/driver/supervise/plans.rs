@@ -13,17 +13,14 @@
 //! the answer instead of exiting is seen to be alive. *A crash* loses nothing: the gate and the request are files,
 //! and the next supervisor of that name finds both.
 
-use serde_json::json;
-
 use super::heartbeat::BoardHeartbeat;
 use super::run::SupervisorRun;
-use super::work::SupervisedWork;
+use super::work::{HeldClaim, SupervisedWork};
 use crate::board::prompt::{PlanStanding, SubmittedPlan};
 use crate::board::{PlannerCall, PlannerWake};
 use crate::proto::supervise::{ControlGate, Event, SupervisorLoss};
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::PLAN_APPROVAL;
 use ensemble_core::requests::{AskedRequest, GateState, PlanGate, RequestStore, Requests};
@@ -60,22 +57,22 @@ pub fn plan_standing(
 }
 
 impl SupervisorRun<'_> {
+    /// The claimed task, and the store that has its plans.
+    fn planned_task(&self) -> Option<(&dyn RequestStore, &HeldClaim)> {
+        match (&self.order.office, &self.work) {
+            (Some(office), Some(SupervisedWork::Task(claim))) => Some((&*office.store, claim)),
+            _ => None,
+        }
+    }
+
     fn plan_gate(&self) -> Result<Option<PlanGate>> {
-        let (Some(office), Some(SupervisedWork::Task { id, .. })) =
-            (&self.order.office, &self.work)
-        else {
-            return Ok(None);
-        };
-        office.store.gate(id.as_str(), &self.order.id)
+        let Some((store, claim)) = self.planned_task() else { return Ok(None) };
+        store.gate(claim.id.as_str(), &self.order.id)
     }
 
     pub(super) fn plan_of_prompt(&self) -> Result<Option<PlanStanding>> {
-        match (&self.order.office, &self.work) {
-            (Some(office), Some(SupervisedWork::Task { id, .. })) => {
-                plan_standing(&*office.store, id, &self.order.id)
-            }
-            _ => Ok(None),
-        }
+        let Some((store, claim)) = self.planned_task() else { return Ok(None) };
+        plan_standing(store, &claim.id, &self.order.id)
     }
 
     /// Whether an agent runs, and its next beat is due. An agent that waits for the review of its
@@ -128,12 +125,10 @@ impl SupervisorRun<'_> {
     }
 
     fn give_up_planning(&mut self, gate: &PlanGate) -> Result<()> {
-        let (Some(office), Some(SupervisedWork::Task { id, holder, .. })) =
-            (&self.order.office, &self.work)
-        else {
+        let Some((store, HeldClaim { id, holder, .. })) = self.planned_task() else {
             return Ok(());
         };
-        let entry = Requests::new(&*office.store).find(gate.request_id.as_str())?;
+        let entry = Requests::new(store).find(gate.request_id.as_str())?;
         let comment = entry.and_then(|it| it.decision).map(|it| it.comment).unwrap_or_default();
         let whom = gate.waits_for.as_ref().map_or("its reviewer", Name::as_str);
         let reason = format!(
@@ -146,8 +141,7 @@ impl SupervisorRun<'_> {
         locked.block(id, Some(holder), &reason, &[question])?;
         locked.commit()?;
         let id = id.clone();
-        self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-        self.queue_line(format!("`{id}` is blocked: {reason}"));
+        self.report_block(&id, &reason);
         self.work = None;
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::run::SupervisorRun;
-use super::work::SupervisedWork;
+use super::work::{HeldClaim, SupervisedWork};
 use crate::admission::is_refusal;
 use crate::board::{BoardError, BoardObstacle, BoardTask, State, is_fenced};
 use crate::proto::task::TaskHolder;
@@ -90,8 +90,9 @@ impl SupervisorRun<'_> {
         agent: &TaskHolder,
     ) -> Result<(SupervisedWork, Option<String>)> {
         let claimed = worktrees.claim_task_now(id, agent)?;
-        let (holder, path) = (claimed.granted.holder, claimed.path);
-        Ok((SupervisedWork::Task { id: id.clone(), holder, path }, claimed.hook_failure))
+        let (id, holder) = (id.clone(), claimed.granted.holder);
+        let claim = HeldClaim { id, holder, path: claimed.path };
+        Ok((SupervisedWork::Task(claim), claimed.hook_failure))
     }
 
     pub(super) fn take_review(
@@ -100,8 +101,8 @@ impl SupervisorRun<'_> {
         agent: &TaskHolder,
     ) -> Result<(SupervisedWork, Option<String>)> {
         let claimed = worktrees.claim_review_now(id, agent)?;
-        let (holder, path) = (claimed.granted.holder, claimed.path);
-        Ok((SupervisedWork::Review { id: id.clone(), holder, path }, None))
+        let (id, holder) = (id.clone(), claimed.granted.holder);
+        Ok((SupervisedWork::Review(HeldClaim { id, holder, path: claimed.path }), None))
     }
 
     /// Counts a claim that failed although the task is free. Returns the board after that.
@@ -124,8 +125,7 @@ impl SupervisorRun<'_> {
             let reason = format!("{count} claims failed in a row: {why}");
             let question = format!("What keeps agents from claiming `{id}`? {why}");
             locked.block(id, None, &reason, &[question])?;
-            self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-            self.queue_line(format!("`{id}` is blocked: {reason}"));
+            self.report_block(id, &reason);
         } else {
             locked.claim_refused(id, &why)?;
             self.refusals.0.insert(id.clone(), ClaimRefusal { count, why, again_at });

@@ -22,6 +22,7 @@ use crate::worktree::Worktrees;
 use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::{Error, Result};
@@ -191,6 +192,24 @@ impl<'a> SupervisorRun<'a> {
         self.notice_requests();
     }
 
+    /// Makes this host's copy of a board on servers new, if something has changed there. It is tried again until that
+    /// succeeds.
+    fn refresh(&mut self) {
+        self.is_stale |= self.board.may_have_changed();
+        if self.is_stale {
+            match self.board.pull() {
+                Ok(()) => self.is_stale = false,
+                Err(error) => self.failed("reach the servers", &error),
+            }
+        }
+    }
+
+    fn notice_gate(&mut self) {
+        if self.board.controls().is_ok_and(|found| found.is_empty()) && !self.waits_for_review() {
+            self.handle(Event::Woken);
+        }
+    }
+
     /// Lets the sprint follow control files, however they came, before ABORT ends this supervisor.
     fn notice_controls(&mut self, found: &[ActiveControl]) {
         let files: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
@@ -262,11 +281,8 @@ impl<'a> SupervisorRun<'a> {
                 true => Some("it did nothing until its lease ran out"),
                 false => Some("it is no longer registered"),
             };
-            return Some(if has_hung {
-                SupervisorLoss::Lease
-            } else {
-                SupervisorLoss::Registration
-            });
+            let lost = if has_hung { SupervisorLoss::Lease } else { SupervisorLoss::Registration };
+            return Some(lost);
         }
         match self.work.as_ref().map(|work| work.fate(state)) {
             None | Some(WorkFate::Held) => None,
@@ -369,6 +385,15 @@ impl<'a> SupervisorRun<'a> {
         Ok(reason)
     }
 
+    /// The task that is claimed or reviewed.
+    pub(super) fn held_task(&self) -> Option<&Name> {
+        self.work.as_ref().and_then(SupervisedWork::task)
+    }
+
+    pub(super) fn held_epoch(&self) -> Option<u64> {
+        Some(self.work.as_ref()?.claim()?.holder.epoch)
+    }
+
     pub(super) fn footprint(&self, state: &State) -> Footprint {
         let Some(work) = &self.work else { return Footprint::default() };
         let head = work.task().and_then(|id| self.worktrees?.head(id).ok().flatten());
@@ -392,6 +417,11 @@ impl<'a> SupervisorRun<'a> {
             self.queue_line(line.clone());
             self.last_failure = line;
         }
+    }
+
+    pub(super) fn report_block(&mut self, task: &Name, reason: &str) {
+        self.record(types::SUPERVISE_BLOCKED, json!({ "task": task, "reason": reason }));
+        self.queue_line(format!("`{task}` is blocked: {reason}"));
     }
 
     pub(super) fn queue_line(&mut self, line: String) {

@@ -4,7 +4,7 @@ use serde_json::{Map, json};
 
 use super::agent::{AgentProcess, ProcessMark, ProcessOrder};
 use super::run::{SupervisorRun, is_registered};
-use super::work::{SupervisedWork, WorkFate, notes_of};
+use super::work::{HeldClaim, SupervisedWork, WorkFate, notes_of};
 use super::{LOOK_EVERY, SupervisorServices};
 use crate::board::prompt::{BoardRole, PromptBuilder};
 use crate::board::{
@@ -94,9 +94,7 @@ impl SupervisorRun<'_> {
                 self.called.clone_from(occurrences);
                 is_new
             }
-            SupervisedWork::Task { .. } | SupervisedWork::Review { .. } => {
-                task != self.lock.record.task
-            }
+            SupervisedWork::Task(_) | SupervisedWork::Review(_) => task != self.lock.record.task,
         };
         self.work = Some(work);
         self.lock.record.task = task;
@@ -240,20 +238,21 @@ impl SupervisorRun<'_> {
         if work.fate(&state) != WorkFate::Held {
             return Ok(false);
         }
-        let uncommitted = self.worktrees.zip(work.path()).map(|(it, path)| it.uncommitted(path));
+        let path = work.claim().map(|claim| &claim.path);
+        let uncommitted = self.worktrees.zip(path).map(|(it, path)| it.uncommitted(path));
         let prompts = PromptBuilder::of(self.board)
             .with_plan(self.plan_of_prompt()?)
             .with_uncommitted(uncommitted.transpose()?.unwrap_or_default());
         let brief = match work {
-            SupervisedWork::Task { id, .. } => prompts.coder(&state, id)?,
-            SupervisedWork::Review { id, .. } => prompts.reviewer(&state, id)?,
+            SupervisedWork::Task(claim) => prompts.coder(&state, &claim.id)?,
+            SupervisedWork::Review(claim) => prompts.reviewer(&state, &claim.id)?,
             SupervisedWork::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
         let env = self.environment(work);
-        let directory = match work.path() {
-            Some(worktree) => self.board.project_in(worktree),
-            None => self.board.project().to_owned(),
-        };
+        let directory = path.map_or_else(
+            || self.board.project().to_owned(),
+            |worktree| self.board.project_in(worktree),
+        );
         let mark = ProcessMark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
         let plan_before = self.last_plan();
@@ -286,8 +285,7 @@ impl SupervisorRun<'_> {
         let (pid, started) = running.process();
         self.lock.record.agent = Some((pid, started));
         self.agent = Some(running);
-        let task = self.work.as_ref().and_then(SupervisedWork::task);
-        let epoch = self.work.as_ref().and_then(SupervisedWork::holder).map(|holder| holder.epoch);
+        let (task, epoch) = (self.held_task(), self.held_epoch());
         self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.queue_line(format!("agent started for {what} (pid {pid})"));
@@ -312,7 +310,7 @@ impl SupervisorRun<'_> {
 
     /// Counts a further agent at the same claim; the claim counted the first one.
     fn begin_again(&mut self) -> Result<State> {
-        let number = self.work.as_ref().and_then(SupervisedWork::holder).map(|holder| holder.epoch);
+        let number = self.held_epoch();
         let is_first = number.is_none() || self.counted != number;
         self.counted = number;
         let (Some(registered), false) = (&self.registered, is_first) else {
@@ -320,7 +318,7 @@ impl SupervisorRun<'_> {
         };
         let mut locked = self.board.lock()?;
         locked.fresh_agent(registered)?;
-        if let Some(SupervisedWork::Task { id, holder, .. }) = &self.work {
+        if let Some(SupervisedWork::Task(HeldClaim { id, holder, .. })) = &self.work {
             locked.iterate(id, holder)?;
         }
         locked.commit()
@@ -348,24 +346,15 @@ impl SupervisorRun<'_> {
     }
 
     pub(super) fn record_anomaly(&mut self, anomaly: SuperviseAnomaly) -> Option<Event> {
-        let task =
-            self.work.as_ref().and_then(SupervisedWork::task).or(self.lock.record.task.as_ref());
+        let task = self.held_task().or(self.lock.record.task.as_ref());
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
         // The pattern names no task, so that the same trouble at several tasks is seen as one.
         let (count, pattern) = match anomaly {
-            SuperviseAnomaly::Crashed { ending, count } => (count, ending.to_string()),
-            SuperviseAnomaly::Hung { count } => {
-                (count, "no sign of life until the lease ran out".to_owned())
-            }
-            SuperviseAnomaly::NotStarted { count } => {
-                (count, "the agent cannot be started".to_owned())
-            }
-            SuperviseAnomaly::Unfinished { count } => {
-                (count, "exit 0 with unfinished work".to_owned())
-            }
-            SuperviseAnomaly::NoNotes { count } => {
-                (count, "exit 42 without hand-over notes".to_owned())
-            }
+            SuperviseAnomaly::Crashed { ending, count } => (count, &*ending.to_string()),
+            SuperviseAnomaly::Hung { count } => (count, "no sign of life until the lease ran out"),
+            SuperviseAnomaly::NotStarted { count } => (count, "the agent cannot be started"),
+            SuperviseAnomaly::Unfinished { count } => (count, "exit 0 with unfinished work"),
+            SuperviseAnomaly::NoNotes { count } => (count, "exit 42 without hand-over notes"),
         };
         let mut details = Map::new();
         details.insert("count".to_owned(), json!(count));
@@ -397,8 +386,8 @@ impl SupervisorRun<'_> {
     /// for other work: the claim would be renewed forever, and no agent would work.
     pub(super) fn block(&mut self, trouble: WorkTrouble) -> Option<Event> {
         let held = match &self.work {
-            Some(SupervisedWork::Task { id, holder, .. }) => {
-                Some((id.clone(), Some(holder.clone())))
+            Some(SupervisedWork::Task(claim)) => {
+                Some((claim.id.clone(), Some(claim.holder.clone())))
             }
             // An agent that hung has lost its task, which is free now.
             None => self.lock.record.task.clone().map(|id| (id, None)),
@@ -427,8 +416,7 @@ impl SupervisorRun<'_> {
                 self.failed(&format!("block `{id}`"), &error);
             }
             Ok(()) | Err(_) => {
-                self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
-                self.queue_line(format!("`{id}` is blocked: {reason}"));
+                self.report_block(&id, &reason);
                 self.work = None;
             }
         }

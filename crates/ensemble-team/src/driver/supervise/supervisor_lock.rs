@@ -23,9 +23,7 @@ use ensemble_core::durable::{Dir, Durability, FileLock, FileModes, write_documen
 use ensemble_core::env::boot_id;
 use ensemble_core::message::{Digest, Name, yaml};
 use ensemble_core::{Result, allow_missing};
-use ensemble_tmux::provider::process;
-use ensemble_tmux::reaper::Signal;
-use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
+use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError, Signal};
 
 pub const SEATS: &str = "supervise";
 const LOCKS: &str = "locks";
@@ -209,8 +207,4 @@ pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<
         None => Ok(ended),
         Some(left) => Err(ReaperError::Survivor { pid: left.pid }.into()),
     }
-}
-
-pub(super) fn started(pid: u32) -> Option<u64> {
-    process::start_time(pid)
 }

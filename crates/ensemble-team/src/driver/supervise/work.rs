@@ -15,22 +15,22 @@ use ensemble_core::message::Name;
 
 #[derive(Debug)]
 pub(super) enum SupervisedWork {
-    Task {
-        id: Name,
-        holder: TaskHolder,
-        path: PathBuf,
-    },
-    Review {
-        id: Name,
-        holder: TaskHolder,
-        path: PathBuf,
-    },
+    Task(HeldClaim),
+    Review(HeldClaim),
     /// The plan; the lock keeps other planners out.
     Plan {
         calls: Vec<PlannerCall>,
         occurrences: BTreeSet<WakeOccurrence>,
         _lock: FileLock,
     },
+}
+
+/// The claim of a task, or of its review.
+#[derive(Debug)]
+pub(super) struct HeldClaim {
+    pub(super) id: Name,
+    pub(super) holder: TaskHolder,
+    pub(super) path: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,31 +44,21 @@ pub(super) enum WorkFate {
 }
 
 impl SupervisedWork {
-    pub(super) const fn task(&self) -> Option<&Name> {
+    pub(super) const fn claim(&self) -> Option<&HeldClaim> {
         match self {
-            Self::Task { id, .. } | Self::Review { id, .. } => Some(id),
+            Self::Task(claim) | Self::Review(claim) => Some(claim),
             Self::Plan { .. } => None,
         }
     }
 
-    pub(super) const fn holder(&self) -> Option<&TaskHolder> {
-        match self {
-            Self::Task { holder, .. } | Self::Review { holder, .. } => Some(holder),
-            Self::Plan { .. } => None,
-        }
-    }
-
-    pub(super) const fn path(&self) -> Option<&PathBuf> {
-        match self {
-            Self::Task { path, .. } | Self::Review { path, .. } => Some(path),
-            Self::Plan { .. } => None,
-        }
+    pub(super) fn task(&self) -> Option<&Name> {
+        self.claim().map(|claim| &claim.id)
     }
 
     /// Whether it was lost because its agent did nothing until the lease ran out. The board does not say why a planner
     /// is no longer registered; nothing else takes one away from its supervisor.
     pub(super) fn has_run_out(&self, state: &State) -> bool {
-        let (Some(id), Some(holder)) = (self.task(), self.holder()) else { return true };
+        let Some(HeldClaim { id, holder, .. }) = self.claim() else { return true };
         let is_it = |line: &HistoryEvent| {
             line.more.get("epoch").and_then(Value::as_u64) == Some(holder.epoch)
                 && line.more.get("reason").and_then(Value::as_str) == Some(LEASE_RAN_OUT)
@@ -77,37 +67,29 @@ impl SupervisedWork {
     }
 
     pub(super) fn fate(&self, state: &State) -> WorkFate {
-        match self {
-            Self::Plan { .. } => WorkFate::Held,
-            Self::Task { id, holder, .. } => state.task(id).map_or(WorkFate::Lost, |task| {
-                let is_held = task.status == TaskStatus::Claimed
-                    && task.assigned_to.as_ref() == Some(&holder.by)
-                    && task.lease_epoch.unwrap_or_default() == holder.epoch;
-                let by_hand = [TaskStatus::ReadyForReview, TaskStatus::Blocked]
-                    .contains(&task.status)
-                    && task.assigned_to.as_ref() == Some(&holder.by)
-                    && task.lease_epoch.unwrap_or_default() == holder.epoch;
-                match fate_by_history(task, holder, CODER_ENDS) {
-                    _ if is_held => WorkFate::Held,
-                    WorkFate::Lost if by_hand => WorkFate::ByHand,
-                    fate => fate,
-                }
-            }),
-            Self::Review { id, holder, .. } => state.task(id).map_or(WorkFate::Lost, |task| {
-                let is_held = task.status == TaskStatus::ReadyForReview
-                    && task.reviewing_by.as_ref() == Some(&holder.by)
-                    && task.review_epoch.unwrap_or_default() == holder.epoch;
-                let is_his = |name: &Option<Name>| name.as_ref().is_none_or(|it| *it == holder.by);
-                let by_hand = [TaskStatus::Approved, TaskStatus::Rejected].contains(&task.status)
-                    && is_his(&task.reviewing_by)
-                    && is_his(&task.approved_by)
-                    && task.review_epoch.unwrap_or_default() == holder.epoch;
-                match fate_by_history(task, holder, REVIEWER_ENDS) {
-                    _ if is_held => WorkFate::Held,
-                    WorkFate::Lost if by_hand => WorkFate::ByHand,
-                    fate => fate,
-                }
-            }),
+        let Some(claim) = self.claim() else { return WorkFate::Held };
+        let Some(task) = state.task(&claim.id) else { return WorkFate::Lost };
+        let holder = &claim.holder;
+        let is_his = |name: &Option<Name>| name.as_ref() == Some(&holder.by);
+        let (is_held, by_hand, ends) = if matches!(self, Self::Review(_)) {
+            let is_current = task.review_epoch.unwrap_or_default() == holder.epoch;
+            let may_be_his = |name: &Option<Name>| name.is_none() || is_his(name);
+            let is_held = task.status == TaskStatus::ReadyForReview && is_his(&task.reviewing_by);
+            let by_hand = [TaskStatus::Approved, TaskStatus::Rejected].contains(&task.status)
+                && may_be_his(&task.reviewing_by)
+                && may_be_his(&task.approved_by);
+            (is_held && is_current, by_hand && is_current, REVIEWER_ENDS)
+        } else {
+            let is_current =
+                is_his(&task.assigned_to) && task.lease_epoch.unwrap_or_default() == holder.epoch;
+            let is_held = task.status == TaskStatus::Claimed;
+            let by_hand = [TaskStatus::ReadyForReview, TaskStatus::Blocked].contains(&task.status);
+            (is_held && is_current, by_hand && is_current, CODER_ENDS)
+        };
+        match fate_by_history(task, holder, ends) {
+            _ if is_held => WorkFate::Held,
+            WorkFate::Lost if by_hand => WorkFate::ByHand,
+            fate => fate,
         }
     }
 }
@@ -152,10 +134,10 @@ impl Footprint {
             footprint.status = Some(task.status);
             footprint.cycles = task.review_cycles_total;
         }
-        if let SupervisedWork::Plan { .. } = work {
+        if matches!(work, SupervisedWork::Plan { .. }) {
             footprint.plan = state.tasks.iter().map(|t| (t.id.clone(), t.status)).collect();
-            let open = |d: &&crate::board::Discovery| d.converted_to_task.is_none();
-            footprint.discovered = state.discovered.iter().filter(open).count();
+            let open = state.discovered.iter().filter(|d| d.converted_to_task.is_none());
+            footprint.discovered = open.count();
         }
         footprint
     }
