@@ -175,6 +175,14 @@ pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broke
     read_node(&node, path)
 }
 
+/// The document, if it is whole and under this contract.
+pub fn read_whole<T: Contract>(text: &str, path: &Path) -> Option<T> {
+    match read_as(text, path) {
+        Ok(Reading::Whole(document)) => Some(document),
+        Ok(Reading::Foreign) | Err(_) => None,
+    }
+}
+
 /// As [`read_as`], for a parsed document.
 pub fn read_node<T: Contract>(
     node: &DocumentNode,

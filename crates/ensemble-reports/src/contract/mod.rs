@@ -36,7 +36,7 @@ mod words;
 pub use aggregate::{RuleError, VerdictRule};
 pub use document::{
     Contract, ContractKind, Reading, bare_name, check, is_copy_of, is_meant, meant_name, read_as,
-    read_node, write,
+    read_node, read_whole, write,
 };
 pub use escalation::EscalationReport;
 pub use node::{DocumentNode, MappingField, NodeValue};

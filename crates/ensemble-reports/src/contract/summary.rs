@@ -7,6 +7,7 @@ use super::document::{Contract, ContractKind};
 use super::node::{DocumentNode, NodeValue};
 use super::reader::{FieldReader, line_of, node_count};
 use super::words::SummaryStatus;
+use ensemble_core::message::Timestamp;
 use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
 
 /// Dispatch's report to Conductor on a batch of tasks.
@@ -79,6 +80,21 @@ impl Summary {
             completed_at: None,
             extra: Map::new(),
         }
+    }
+
+    /// Sets the status and the sentence that follow from the counts. `late` and `missing` are added to the sentence.
+    pub fn conclude(&mut self, late: &str, missing: &str, at: Timestamp) {
+        let Self { total_tasks: total, completed_tasks: done, failed_tasks: failed, .. } = *self;
+        self.status = match done {
+            done if done == total => SummaryStatus::Success,
+            0 => SummaryStatus::Failed,
+            _ => SummaryStatus::Partial,
+        };
+        let share = (done * 100).checked_div(total).unwrap_or(100);
+        self.summary = Some(format!(
+            "{done} of {total} tasks ({share}%) are done{late}, {failed} failed{missing}"
+        ));
+        self.completed_at = Some(at.to_string());
     }
 }
 

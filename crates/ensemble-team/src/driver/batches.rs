@@ -13,7 +13,6 @@
 //! how many Dispatchers there are and which of them is killed. The summary of an earlier batch that the watcher has
 //! not delivered yet is not overwritten: that is [`BatchError::Undelivered`], to be tried again.
 
-use super::BatchError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, FileModes, FileStat, MoveOutcome, temporary_name};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name, yaml};
-use ensemble_core::{Error, Result, allow_missing, allow_unreadable};
+use ensemble_core::{AreaError, Error, Result, allow_missing, allow_unreadable};
 use ensemble_reports::contract::{self, Reading, Summary};
 
 /// The document, below the queue.
@@ -32,6 +31,26 @@ pub const SUMMARY_PATH: &str = "reports/completion-summary.yaml";
 /// How long another Dispatcher is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const BYTES_MAX: usize = 1024 * 1024;
+
+/// The summary of a batch was not written. Callers find it by
+/// [`Error::area`](ensemble_core::Error::area).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    #[error("{} was not delivered yet: wait for the watcher, or start one", path.display())]
+    Undelivered { path: PathBuf },
+    #[error("{}: the summary is gone: write it again", path.display())]
+    Gone { path: PathBuf },
+}
+
+impl AreaError for BatchError {
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::Undelivered { .. })
+    }
+
+    fn is_invariant_broken(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummaryOutcome {
@@ -66,7 +85,7 @@ impl Batches {
         if dir.stat(&told_name(batch))?.is_none() {
             return Ok(None);
         }
-        decided(&dir, &decided_name(batch)).map(|found| found.map(|(_, summary)| summary))
+        Ok(decided(&dir, &decided_name(batch))?.map(|(_, summary)| summary))
     }
 
     /// The decided summary of a batch, if there is one; who decided it and was killed is done for.
@@ -94,7 +113,7 @@ impl Batches {
     ) -> Result<SummaryOutcome> {
         let document = self.lock()?;
         let dir = self.dir()?;
-        self.finish_others(&document, &dir, batch, actor, recorder)?;
+        self.finish_others(&document, &dir, batch, (actor, recorder))?;
         if dir.stat(&told_name(batch))?.is_some()
             && let Some((_, summary)) = decided(&dir, &decided_name(batch))?
         {
@@ -102,7 +121,7 @@ impl Batches {
         }
         let (content, counts) = self.decide(&dir, batch, summary)?;
         self.publish(&document, &content)?;
-        self.remember(&dir, batch, &counts, actor, recorder)?;
+        self.remember(&dir, batch, &counts, (actor, recorder))?;
         Ok(SummaryOutcome::Now(counts))
     }
 
@@ -154,8 +173,7 @@ impl Batches {
         document: &LockedDocument,
         dir: &Dir,
         own: &Name,
-        actor: &Name,
-        recorder: &dyn Recorder,
+        by: (&Name, &dyn Recorder),
     ) -> Result<()> {
         let mut names = dir.names()?;
         names.sort_unstable();
@@ -168,7 +186,7 @@ impl Batches {
             let decided = allow_unreadable(decided(dir, &decided_name(&batch)))?.flatten();
             if let Some((content, summary)) = decided {
                 self.publish(document, &content)?;
-                self.remember(dir, &batch, &summary, actor, recorder)?;
+                self.remember(dir, &batch, &summary, by)?;
             }
         }
         Ok(())
@@ -220,8 +238,7 @@ impl Batches {
         dir: &Dir,
         batch: &Name,
         summary: &Summary,
-        actor: &Name,
-        recorder: &dyn Recorder,
+        (actor, recorder): (&Name, &dyn Recorder),
     ) -> Result<()> {
         let name = told_name(batch);
         if dir.stat(&name)?.is_some() {

@@ -232,9 +232,24 @@ mod tests {
         }
     }
 
-    fn board(home: &Path) -> Board {
-        let options = BoardOptions::new("test").with_durability(Durability::Process);
-        Board::create(home, options).unwrap()
+    /// A board, and its leases as a watcher of another process sees them.
+    struct Bed {
+        home: tempfile::TempDir,
+        board: Board,
+        clock: SimClock,
+        leases: BoardLeases,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            let options = || BoardOptions::new("test").with_durability(Durability::Process);
+            let board = Board::create(home.path(), options()).unwrap();
+            let clock = SimClock::new(Timestamp::from_unix_millis(0));
+            let observed = Board::find(home.path(), options()).unwrap();
+            let leases = BoardLeases::new(observed, "watcher", &clock);
+            Self { home, board, clock, leases }
+        }
     }
 
     fn register(board: &Board, name: &str) -> TaskHolder {
@@ -246,13 +261,9 @@ mod tests {
 
     #[test]
     fn an_agent_that_has_ended_is_released_at_once_and_others_keep_what_they_hold() {
-        let home = tempfile::tempdir().unwrap();
-        let board = board(home.path());
-        let (ended, other) = (register(&board, "coder-1"), register(&board, "coder-2"));
-        let clock = SimClock::new(Timestamp::from_unix_millis(0));
-        let options = BoardOptions::new("test").with_durability(Durability::Process);
-        let observed = Board::find(home.path(), options).unwrap();
-        let mut leases = BoardLeases::new(observed, "watcher", &clock);
+        let mut bed = Bed::new();
+        let (ended, other) = (register(&bed.board, "coder-1"), register(&bed.board, "coder-2"));
+        let leases = &mut bed.leases;
         let taken = leases.take_from(&ended.by, &NullRecorder).unwrap();
         assert_eq!(taken, [BoardLease::Agent { by: ended.by.clone(), epoch: ended.epoch }]);
         assert_eq!(leases.agents().unwrap(), [other.by]);
@@ -261,13 +272,8 @@ mod tests {
 
     #[test]
     fn a_sign_for_a_working_agent_renews_its_lease() {
-        let home = tempfile::tempdir().unwrap();
-        let board = board(home.path());
+        let Bed { home: _home, board, clock, mut leases } = Bed::new();
         let holder = register(&board, "coder-1");
-        let clock = SimClock::new(Timestamp::from_unix_millis(0));
-        let options = BoardOptions::new("test").with_durability(Durability::Process);
-        let observed = Board::find(home.path(), options).unwrap();
-        let mut leases = BoardLeases::new(observed, "watcher", &clock);
         let agent = leases.unsupervised(&holder.by).unwrap().unwrap();
         assert_eq!((&agent.holder, agent.holds.len()), (&holder, 0));
         assert_eq!(leases.unsupervised(&Name::new("coder-2").unwrap()).unwrap(), None);
@@ -286,21 +292,13 @@ mod tests {
 
     #[test]
     fn an_agent_that_registers_while_an_observer_stands_still_has_its_whole_lease() {
-        let home = tempfile::tempdir().unwrap();
-        let open = || BoardOptions::new("test").with_durability(Durability::Process);
-        let board = Board::create(home.path(), open()).unwrap();
+        let Bed { home: _home, board, clock, mut leases } = Bed::new();
         let registered = |name: &str| -> TaskHolder {
-            let mut locked = board.lock().unwrap();
-            let agent = NewAgent::new(Name::new(name).unwrap(), "coder");
-            let holder = locked.register(&agent).unwrap();
-            locked.commit().unwrap();
+            let holder = register(&board, name);
             write_beat(directory(&board), &holder, 1, LEASE).unwrap();
             holder
         };
         let first = registered("coder-1");
-        let clock = SimClock::new(Timestamp::from_unix_millis(0));
-        let observed = Board::find(home.path(), open()).unwrap();
-        let mut leases = BoardLeases::new(observed, "watcher", &clock);
         let meanwhile = || {
             clock.advance(Duration::from_secs(30));
             registered("coder-2");

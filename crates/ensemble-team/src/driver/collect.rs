@@ -21,7 +21,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Result, allow_missing, allow_unreadable};
 use ensemble_reports::contract::{
-    self, Reading, Review, Status, Summary, SummaryStatus, TaskReport, TaskResult, Verdict,
+    Review, Status, Summary, TaskReport, TaskResult, Verdict, read_whole,
 };
 
 /// How many waiting messages are searched for a task without a report, in each mailbox.
@@ -187,8 +187,7 @@ impl Dispatcher<'_> {
     ) -> Result<()> {
         for file in names.iter().filter(|name| is_review(name)) {
             if let Some(text) = changed(dir, file, &mut known.files)?
-                && let Ok(Reading::Whole(review)) =
-                    contract::read_as::<Review>(&text, file.as_ref())
+                && let Some(review) = read_whole::<Review>(&text, file.as_ref())
                 && is_same_task(&review.task_id, task)
             {
                 if self.reviews.count(file, text.as_bytes(), self.recorder)?.is_none() {
@@ -246,23 +245,12 @@ impl Dispatcher<'_> {
             }
             summary.task_results.push(result);
         }
-        let Summary { total_tasks: total, completed_tasks: done, .. } = summary;
-        summary.status = match (done, total) {
-            (done, total) if done == total => SummaryStatus::Success,
-            (0, _) => SummaryStatus::Failed,
-            _ => SummaryStatus::Partial,
-        };
-        let share = (done * 100).checked_div(total).unwrap_or(100);
         let missing = match summary.missing_tasks.len() {
             0 => String::new(),
             count => format!(", {count} missing: {}", summary.missing_tasks.join(", ")),
         };
         let late = if is_complete { "" } else { " at the deadline" };
-        let failed = summary.failed_tasks;
-        summary.summary = Some(format!(
-            "{done} of {total} tasks ({share}%) are done{late}, {failed} failed{missing}"
-        ));
-        summary.completed_at = Some(self.clock.wall().to_string());
+        summary.conclude(late, &missing, self.clock.wall());
         Ok(summary)
     }
 

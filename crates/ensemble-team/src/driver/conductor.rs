@@ -26,7 +26,7 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, KnownSender, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result, allow_missing, allow_no_mailbox};
-use ensemble_reports::contract::{self, EscalationReport, Instruction, Reading, Summary};
+use ensemble_reports::contract::{self, EscalationReport, Instruction, Summary};
 
 /// The mailbox of the Conductor, and the type of a summary in it.
 const CONDUCTOR: &str = "conductor";
@@ -113,8 +113,8 @@ impl Conductor<'_> {
                 // One that cannot be read hides no summary behind it.
                 Ok(_) | Err(_) => continue,
             };
-            if let Ok(Reading::Whole(summary)) =
-                contract::read_as::<Summary>(&envelope.body, found.id.as_str().as_ref())
+            if let Some(summary) =
+                contract::read_whole::<Summary>(&envelope.body, found.id.as_str().as_ref())
                 && summary.batch_id.as_deref() == Some(batch.id.as_str())
             {
                 return Ok(Some(summary));
@@ -136,8 +136,7 @@ impl Conductor<'_> {
             let file = ensemble_core::driver::file_name(task);
             if let Some(text) = changed(&reports, &file, heard)?
                 // The watcher sets aside what cannot be read.
-                && let Ok(Reading::Whole(escalation)) =
-                    contract::read_as::<EscalationReport>(&text, file.as_ref())
+                && let Some(escalation) = contract::read_whole(&text, file.as_ref())
             {
                 hear(&escalation);
             }

@@ -262,10 +262,7 @@ impl DepartureRun<'_> {
             }
             Effect::Close => {
                 self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
-                self.event_of_outcome(
-                    ShutdownStep::Close,
-                    agent_host.close().map(|()| Event::Done(ShutdownStep::Close)),
-                )
+                self.event_of_step(ShutdownStep::Close, agent_host.close())
             }
             Effect::Return if self.departure.is_unrecorded => Event::Done(ShutdownStep::Return),
             Effect::Record { .. } if self.departure.is_unrecorded => {
@@ -274,22 +271,20 @@ impl DepartureRun<'_> {
             Effect::Return => {
                 agent_host.return_work(&self.departure.by);
                 let returned = self.hand_back();
-                self.event_of_outcome(
-                    ShutdownStep::Return,
-                    returned.map(|()| Event::Done(ShutdownStep::Return)),
-                )
+                self.event_of_step(ShutdownStep::Return, returned)
             }
             Effect::Record { survivors } => match self.record(survivors) {
                 Ok(false) => return Ok(Some(DepartureOutcome::Superseded)),
-                recorded => self.event_of_outcome(
-                    ShutdownStep::Record,
-                    recorded.map(|_| Event::Done(ShutdownStep::Record)),
-                ),
+                recorded => self.event_of_step(ShutdownStep::Record, recorded.map(drop)),
             },
             Effect::Ended { .. } => return Ok(None),
         };
         self.machine.handle(self.now(), event);
         Ok(None)
+    }
+
+    fn event_of_step(&mut self, step: ShutdownStep, outcome: Result<()>) -> Event {
+        self.event_of_outcome(step, outcome.map(|()| Event::Done(step)))
     }
 
     /// The event for the machine; a failure is recorded once for as long as it is the same.

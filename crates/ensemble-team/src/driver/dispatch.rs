@@ -44,7 +44,7 @@ use ensemble_core::message::{
 use ensemble_core::spool::{self, Spool};
 use ensemble_core::{Error, Result, allow_missing};
 use ensemble_reports::contract::{
-    self, Instruction, TaskReport, WORKERS_MAX, WorkerTask, count_of,
+    self, Instruction, Status, TaskReport, WORKERS_MAX, WorkerTask, count_of,
 };
 
 mod each;
@@ -140,6 +140,14 @@ pub struct DispatchRun<'a> {
     pub hands: &'a dyn WorkerPool,
 }
 
+/// A batch with its state, under its lock.
+struct OpenBatch<'a> {
+    batch: &'a TaskBatch,
+    instruction: &'a Instruction,
+    plan: Plan,
+    file: DispatchFile,
+}
+
 /// The batch's plan: its policy for each task is `worker: NAME` and `retry: {attempts: N, delay: SECONDS}`.
 pub fn plan_of(instruction: &Instruction) -> Result<Plan> {
     let tasks = instruction.tasks.iter().map(policy).collect::<Result<Vec<_>>>()?;
@@ -218,10 +226,10 @@ impl DispatchRun<'_> {
         if let Some(summary) = self.batches.resume(&batch.id, &self.actor.name, self.recorder)? {
             return Ok(BatchProgress::Told(Box::new(SummaryOutcome::Before(summary))));
         }
-        let plan = plan_of(instruction)?;
-        let mut file = self.read(batch, &plan)?;
-        let mut stuck = self.take_in(batch, instruction, &plan, &mut file)?;
-        stuck.extend(self.hand_out(batch, instruction, &plan, &mut file)?);
+        let mut open = self.open(batch, instruction)?;
+        let mut stuck = self.take_in(&mut open)?;
+        stuck.extend(self.hand_out(&mut open)?);
+        let OpenBatch { plan, file, .. } = open;
         if file.state.is_over() {
             let summary = self.summary(batch, &plan, &file.state);
             let told =
@@ -234,6 +242,16 @@ impl DispatchRun<'_> {
 
     fn now_ms(&self) -> u64 {
         u64::try_from(self.clock.boottime().as_duration().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn open<'b>(
+        &self,
+        batch: &'b TaskBatch,
+        instruction: &'b Instruction,
+    ) -> Result<OpenBatch<'b>> {
+        let plan = plan_of(instruction)?;
+        let file = self.read(batch, &plan)?;
+        Ok(OpenBatch { batch, instruction, plan, file })
     }
 
     fn read(&self, batch: &TaskBatch, plan: &Plan) -> Result<DispatchFile> {
@@ -266,7 +284,8 @@ impl DispatchRun<'_> {
     }
 
     /// Changes the state, and the file before anything is done about it.
-    fn change(&self, plan: &Plan, file: &mut DispatchFile, task: &str, event: Event) -> Result<()> {
+    fn change(&self, open: &mut OpenBatch<'_>, task: &str, event: Event) -> Result<()> {
+        let OpenBatch { plan, file, .. } = open;
         let Ok(state) = next_at(plan, &file.state, task, event, self.now_ms()) else {
             // Late or doubled.
             return Ok(());
@@ -289,21 +308,16 @@ impl DispatchRun<'_> {
     }
 
     /// Publishes what was chosen, and takes what has happened to what was given. Returns what fails at single tasks.
-    fn take_in(
-        &self,
-        batch: &TaskBatch,
-        instruction: &Instruction,
-        plan: &Plan,
-        file: &mut DispatchFile,
-    ) -> Result<Vec<String>> {
+    fn take_in(&self, open: &mut OpenBatch<'_>) -> Result<Vec<String>> {
+        let hands = open.file.state.hands();
         let hands: Vec<(String, TaskHandout)> =
-            file.state.hands().map(|(task, hand)| (task.clone(), hand.clone())).collect();
+            hands.map(|(task, hand)| (task.clone(), hand.clone())).collect();
         each_task(hands, |(task, hand)| {
-            if matches!(file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
-                self.publish(batch, instruction, plan, file, (&task, &hand))?;
+            if matches!(open.file.state.tasks.get(&task), Some(TaskState::Chosen(_))) {
+                self.publish(open, (&task, &hand))?;
             }
-            match self.outcome(batch, file, (&task, &hand))? {
-                Some(event) => self.change(plan, file, &task, event),
+            match self.outcome(open, (&task, &hand))? {
+                Some(event) => self.change(open, &task, event),
                 None => Ok(()),
             }
         })
@@ -327,15 +341,9 @@ impl DispatchRun<'_> {
         }
     }
 
-    fn publish(
-        &self,
-        batch: &TaskBatch,
-        instruction: &Instruction,
-        plan: &Plan,
-        file: &mut DispatchFile,
-        (task, hand): (&str, &TaskHandout),
-    ) -> Result<()> {
-        let Some(order) = instruction.tasks.iter().find(|order| order.id == task) else {
+    fn publish(&self, open: &mut OpenBatch<'_>, (task, hand): (&str, &TaskHandout)) -> Result<()> {
+        let batch = open.batch;
+        let Some(order) = open.instruction.tasks.iter().find(|order| order.id == task) else {
             return Ok(());
         };
         let mailbox = self.queue.mailbox_of(&hand.worker);
@@ -349,7 +357,7 @@ impl DispatchRun<'_> {
         match self.queue.publish(&self.actor.sign(envelope)) {
             Err(error @ Error::NoMailbox { .. }) => {
                 let reason = error.to_string();
-                return self.change(plan, file, task, Event::Lost { reason });
+                return self.change(open, task, Event::Lost { reason });
             }
             published => published.map(drop)?,
         }
@@ -362,7 +370,7 @@ impl DispatchRun<'_> {
                 "mailbox": mailbox,
             }),
         );
-        self.change(plan, file, task, Event::Stored)
+        self.change(open, task, Event::Stored)
     }
 
     fn report(&self, task: &str) -> Result<Option<(FileStat, TaskReport)>> {
@@ -372,26 +380,18 @@ impl DispatchRun<'_> {
     }
 
     /// Gives what is ready to workers that are. Returns what fails at single tasks.
-    fn hand_out(
-        &self,
-        batch: &TaskBatch,
-        instruction: &Instruction,
-        plan: &Plan,
-        file: &mut DispatchFile,
-    ) -> Result<Vec<String>> {
-        let tasks: Vec<String> =
-            ready(plan, &file.state, self.now_ms()).into_iter().map(str::to_owned).collect();
+    fn hand_out(&self, open: &mut OpenBatch<'_>) -> Result<Vec<String>> {
+        let tasks = ready(&open.plan, &open.file.state, self.now_ms());
+        let tasks: Vec<String> = tasks.into_iter().map(str::to_owned).collect();
         let mut asked = Vec::new();
         each_task(tasks, |task| {
-            let Some(worker) = self.choose(plan, &file.state, &task, &mut asked)? else {
+            let Some(worker) = self.choose(&open.plan, &open.file.state, &task, &mut asked)? else {
                 return Ok(());
             };
             let report_before = self.report(&task)?.map(|(stat, _)| version_of(&stat));
-            self.change(plan, file, &task, Event::Chosen { worker, report_before })?;
-            match file.state.tasks.get(&task).cloned() {
-                Some(TaskState::Chosen(hand)) => {
-                    self.publish(batch, instruction, plan, file, (&task, &hand))
-                }
+            self.change(open, &task, Event::Chosen { worker, report_before })?;
+            match open.file.state.tasks.get(&task).cloned() {
+                Some(TaskState::Chosen(hand)) => self.publish(open, (&task, &hand)),
                 _ => Ok(()),
             }
         })
@@ -431,7 +431,7 @@ impl DispatchRun<'_> {
             }
             match self.hands.may_begin(task, &worker) {
                 Ok(()) => {}
-                Err(error) if crate::admission::is_refusal(&error) => continue,
+                Err(error) if is_refusal(&error) => continue,
                 Err(error) => return Err(error),
             }
             asked.push(worker.clone());
@@ -458,6 +458,11 @@ impl DispatchRun<'_> {
         }
         Ok(true)
     }
+}
+
+fn event_of(report: TaskReport) -> Event {
+    let is_success = report.status == Status::Success;
+    Event::Reported { is_success, summary: report.failure_reason.or(report.summary) }
 }
 
 fn version_of(report: &FileStat) -> String {

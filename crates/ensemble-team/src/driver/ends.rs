@@ -159,8 +159,7 @@ impl TaskEnds {
         let reports = read_reports(&dir, task, &report_files(task))?.into_iter();
         let mut unread = reports.filter_map(|file| {
             let digest = Digest::of(&file.content).short(16);
-            let modified_ms = i64::try_from(file.stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
-            let is_old = envelope.is_later_than(Timestamp::from_unix_millis(modified_ms))
+            let is_old = envelope.is_later_than(timestamp_of(file.stat.modified_ns))
                 || ended.report.as_deref() == Some(digest.as_str());
             (!is_old).then_some((file.report, digest))
         });
@@ -194,6 +193,16 @@ impl TaskEnds {
         Ok(is_end)
     }
 
+    /// What is known of a task.
+    fn record_of(&self, task: &str) -> Result<TaskEndRecord> {
+        let mut found = TaskEndRecord::default();
+        self.change(task, |known| {
+            found.clone_from(known);
+            Ok(None)
+        })?;
+        Ok(found)
+    }
+
     fn lock_shard(&self, task: &str) -> Result<LockedDocument> {
         make_directory(&self.dir)?;
         let digest = Digest::of(task.as_bytes()).short(2);
@@ -217,8 +226,7 @@ impl TaskEnds {
             };
             let Some(stat) = dir.stat(shard)? else { continue };
             let content = document.read()?.unwrap_or_default();
-            let changed_ms = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
-            let changed = Timestamp::from_unix_millis(changed_ms);
+            let changed = timestamp_of(stat.changed_ns);
             let mut is_kept = |ended: &TaskEndRecord| {
                 calendar.age(ended.at.unwrap_or(changed)) <= keep || self.has_report(&ended.task_id)
             };
@@ -235,6 +243,10 @@ impl TaskEnds {
     fn has_report(&self, task: &str) -> bool {
         report_files(task).iter().any(|file| self.reports.join(file).symlink_metadata().is_ok())
     }
+}
+
+fn timestamp_of(unix_ns: i128) -> Timestamp {
+    Timestamp::from_unix_millis(i64::try_from(unix_ns / 1_000_000).unwrap_or(i64::MAX))
 }
 
 fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {

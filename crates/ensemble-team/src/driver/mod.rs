@@ -26,7 +26,6 @@ mod conductor;
 mod departure;
 mod dispatch;
 mod ends;
-mod error;
 mod reviews;
 #[cfg(feature = "steps")]
 mod step_runs;
@@ -35,7 +34,7 @@ mod steps;
 pub mod supervise;
 mod task_reports;
 
-pub use batches::{Batches, SUMMARY_PATH, SummaryOutcome, batch_of};
+pub use batches::{BatchError, Batches, SUMMARY_PATH, SummaryOutcome, batch_of};
 pub use board_leases::{BoardLeases, SupervisorSeat, UnsupervisedAgent};
 pub use board_upkeep::BoardUpkeep;
 pub use collect::{Dispatcher, TaskBatch};
@@ -46,7 +45,6 @@ pub use dispatch::{
     plan_of, task_message,
 };
 pub use ends::{TaskEnds, retention};
-pub use error::BatchError;
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, ReviewCounts, file_stem};
 #[cfg(feature = "steps")]
 pub use step_runs::{RunNote, list_lost_runs};

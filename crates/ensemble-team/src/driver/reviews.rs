@@ -31,7 +31,7 @@ use ensemble_core::message::fields::{REVIEWER_FIELDS, agent_of_text, field_text,
 use ensemble_core::message::written::document;
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Result, allow_missing};
-use ensemble_reports::contract::{self, EscalationReport, Reading, Review, Verdict};
+use ensemble_reports::contract::{self, EscalationReport, Review, Verdict};
 
 pub const REVIEW_CYCLES_DEFAULT: u32 = 3;
 /// How long another process's count is waited for.
@@ -58,6 +58,10 @@ pub struct ReviewCount {
 }
 
 impl ReviewCount {
+    fn none_of(task: &str) -> Self {
+        Self { task_id: task.to_owned(), ..Self::default() }
+    }
+
     /// Why no further report of the task is taken; `None` if one is.
     pub fn refusal(&self) -> Option<String> {
         let Self { task_id: task, cycles, stopped_at, .. } = self;
@@ -80,15 +84,10 @@ impl ReviewCounts {
     }
 
     pub fn get(&self, task: &str) -> Result<ReviewCount> {
-        let absent = || ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() };
-        if !self.dir.is_dir() {
-            return Ok(absent());
+        match self.dir.is_dir() {
+            true => read_count(&Dir::open(&self.dir)?, task),
+            false => Ok(ReviewCount::none_of(task)),
         }
-        let name = count_file(task);
-        let Some(content) = Dir::open(&self.dir)?.read(&name, BYTES_MAX)? else {
-            return Ok(absent());
-        };
-        parse(&content, &self.dir.join(name))
     }
 
     fn author_of(&self, task: &str) -> Result<Option<Name>> {
@@ -120,7 +119,7 @@ impl ReviewCounts {
         recorder: &dyn Recorder,
     ) -> Result<Option<ReviewCount>> {
         let Ok(text) = std::str::from_utf8(content) else { return Ok(None) };
-        let Ok(Reading::Whole(review)) = contract::read_as::<Review>(text, Path::new(file)) else {
+        let Some(review) = contract::read_whole::<Review>(text, Path::new(file)) else {
             return Ok(None);
         };
         if self.is_own(&review.task_id, text)? {
@@ -180,10 +179,7 @@ impl ReviewCounts {
         let name = count_file(task);
         let _lock = FileLock::acquire(&self.dir.join(LOCK_FILE), LOCK_PATIENCE)?;
         let dir = Dir::open(&self.dir)?;
-        let mut count = match dir.read(&name, BYTES_MAX)? {
-            Some(content) => parse(&content, &self.dir.join(&name))?,
-            None => ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() },
-        };
+        let mut count = read_count(&dir, task)?;
         if change(&mut count)? {
             let (text, tmp) = (yaml::render(&count), format!(".{}", temporary_name(&name)));
             let modes = FileModes::default();
@@ -253,6 +249,12 @@ impl ReviewCounts {
 /// The file of a task's count, in whichever spelling its reviews name the task.
 fn count_file(task: &str) -> String {
     format!("{}.yaml", file_stem(&plain_task(task)))
+}
+
+fn read_count(dir: &Dir, task: &str) -> Result<ReviewCount> {
+    let name = count_file(task);
+    let content = dir.read(&name, BYTES_MAX)?;
+    content.map_or_else(|| Ok(ReviewCount::none_of(task)), |it| parse(&it, &dir.path().join(name)))
 }
 
 fn is_stopped(dir: &Dir, name: &str) -> bool {

@@ -3,7 +3,7 @@
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::message::fields::is_same_task;
 use ensemble_core::{Result, allow_unreadable};
-use ensemble_reports::contract::{self, Reading, TaskReport};
+use ensemble_reports::contract::{TaskReport, read_whole};
 
 use super::reviews::file_stem;
 
@@ -49,10 +49,7 @@ pub(super) fn read_reports(dir: &Dir, task: &str, names: &[String]) -> Result<Ve
 }
 
 pub(super) fn report_of(task: &str, name: &str, text: &str) -> Option<TaskReport> {
-    match contract::read_as::<TaskReport>(text, name.as_ref()) {
-        Ok(Reading::Whole(report)) => Some(report).filter(|it| is_same_task(&it.task_id, task)),
-        _ => None,
-    }
+    read_whole(text, name.as_ref()).filter(|it: &TaskReport| is_same_task(&it.task_id, task))
 }
 
 #[cfg(test)]

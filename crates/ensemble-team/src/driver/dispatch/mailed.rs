@@ -4,8 +4,8 @@ use ensemble_core::Result;
 use ensemble_core::message::Envelope;
 use ensemble_core::message::fields::is_same_task;
 
-use super::{DispatchRun, Event, TaskBatch, is_of, plan_of};
-use ensemble_reports::contract::{self, Instruction, Reading, Status, TaskReport};
+use super::{DispatchRun, TaskBatch, event_of, is_of};
+use ensemble_reports::contract::{Instruction, TaskReport, read_whole};
 
 impl DispatchRun<'_> {
     /// Counts the report of a worker on another host. A report of this host is ignored, because it is read from its
@@ -16,18 +16,18 @@ impl DispatchRun<'_> {
         instruction: &Instruction,
         envelope: &Envelope,
     ) -> Result<()> {
-        let plan = plan_of(instruction)?;
-        let mut file = self.read(batch, &plan)?;
-        let found = file.state.hands().find(|(task, _)| envelope.task_id.as_ref() == Some(*task));
+        let mut open = self.open(batch, instruction)?;
+        let found =
+            open.file.state.hands().find(|(task, _)| envelope.task_id.as_ref() == Some(*task));
         let Some((task, hand)) = found.map(|(task, hand)| (task.clone(), hand.clone())) else {
             return Ok(());
         };
-        let is_known = file.mailed.get(&task) == Some(&envelope.id);
+        let is_known = open.file.mailed.get(&task) == Some(&envelope.id);
         if is_known || !self.hands.is_elsewhere(&hand.worker)? {
             return Ok(());
         }
-        let read = contract::read_as::<TaskReport>(&envelope.body, "report.yaml".as_ref());
-        let Ok(Reading::Whole(report)) = read else { return Ok(()) };
+        let read = read_whole::<TaskReport>(&envelope.body, "report.yaml".as_ref());
+        let Some(report) = read else { return Ok(()) };
         // A worker whose report is a file on this host runs here: the mail is about that file or an earlier one.
         let is_here = self.report(&task)?.is_some_and(|(_, here)| {
             here == report || here.worker_id.is_some() && here.worker_id == report.worker_id
@@ -35,9 +35,7 @@ impl DispatchRun<'_> {
         if !is_same_task(&report.task_id, &task) || !is_of(&report, hand.attempt) || is_here {
             return Ok(());
         }
-        file.mailed.insert(task.clone(), envelope.id.clone());
-        let is_success = report.status == Status::Success;
-        let summary = report.failure_reason.or(report.summary);
-        self.change(&plan, &mut file, &task, Event::Reported { is_success, summary })
+        open.file.mailed.insert(task.clone(), envelope.id.clone());
+        self.change(&mut open, &task, event_of(report))
     }
 }

@@ -3,10 +3,10 @@
 use ensemble_core::driver::{LadderFile, LadderState, LadderStore};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::{Error, Result, allow_no_mailbox, spool};
-use ensemble_reports::contract::Status;
 
 use super::{
-    DispatchFile, DispatchRun, Event, TaskBatch, TaskHandout, is_of, task_message, version_of,
+    DispatchFile, DispatchRun, Event, OpenBatch, TaskHandout, event_of, is_of, task_message,
+    version_of,
 };
 
 /// For how long a report of a settled message is waited for, in milliseconds: some workers settle a task first and work
@@ -17,8 +17,7 @@ impl DispatchRun<'_> {
     /// How an attempt has ended, if it has. A report takes precedence.
     pub(super) fn outcome(
         &self,
-        batch: &TaskBatch,
-        file: &mut DispatchFile,
+        OpenBatch { batch, file, .. }: &mut OpenBatch<'_>,
         (task, hand): (&str, &TaskHandout),
     ) -> Result<Option<Event>> {
         if let Some((stat, report)) = self.report(task)?
@@ -26,9 +25,7 @@ impl DispatchRun<'_> {
             && is_of(&report, hand.attempt)
         {
             self.settle_attempt(task, hand, &stat)?;
-            let is_success = report.status == Status::Success;
-            let summary = report.failure_reason.or(report.summary);
-            return Ok(Some(Event::Reported { is_success, summary }));
+            return Ok(Some(event_of(report)));
         }
         let mailbox = self.queue.mailbox_of(&hand.worker);
         let id = task_message(&batch.id, task, hand.attempt);

@@ -3,7 +3,7 @@
 use super::{DispatchRun, TaskBatch};
 use crate::proto::dispatch::{Plan, State, TaskState};
 use ensemble_core::message::Name;
-use ensemble_reports::contract::{Summary, SummaryStatus, TaskResult};
+use ensemble_reports::contract::{Summary, TaskResult};
 
 impl DispatchRun<'_> {
     pub(super) fn summary(&self, batch: &TaskBatch, plan: &Plan, state: &State) -> Summary {
@@ -35,17 +35,7 @@ impl DispatchRun<'_> {
             result.summary = said;
             summary.task_results.push(result);
         }
-        let (done, total) = (summary.completed_tasks, summary.total_tasks);
-        summary.status = match done {
-            done if done == total => SummaryStatus::Success,
-            0 => SummaryStatus::Failed,
-            _ => SummaryStatus::Partial,
-        };
-        let share = (done * 100).checked_div(total).unwrap_or(100);
-        let failed = summary.failed_tasks;
-        summary.summary =
-            Some(format!("{done} of {total} tasks ({share}%) are done, {failed} failed"));
-        summary.completed_at = Some(self.clock.wall().to_string());
+        summary.conclude("", "", self.clock.wall());
         summary
     }
 }

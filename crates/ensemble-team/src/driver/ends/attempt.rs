@@ -31,11 +31,7 @@ impl TaskEnds {
         if let Some(latest) = open.max() {
             return Ok(Some(latest));
         }
-        let mut ended = Vec::new();
-        self.change(task, |known| {
-            ended.clone_from(&known.messages);
-            Ok(None)
-        })?;
+        let ended = self.record_of(task)?.messages;
         let mut ended = ended.iter().rev().filter_map(|id| MessageId::new(id.as_str()).ok());
         let Some(last) = ended.find_map(|id| of_task(&id)) else { return Ok(None) };
         let is_of_another = |new: Envelope| new.correlation_id != last.correlation_id;

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{TaskEndRecord, TaskEnds};
+use super::{TaskEnds, timestamp_of};
 use ensemble_core::Result;
 use ensemble_core::broker::{Broker, EndedMessage, TaskEnd};
 use ensemble_core::durable::FileStat;
@@ -26,8 +26,7 @@ impl TaskEnds {
     /// When a report was written at the latest. A rename into the box is a change; the file may have been written long
     /// before.
     pub fn written_at(report: &FileStat) -> Timestamp {
-        let landed_ms = i64::try_from(report.changed_ns / 1_000_000).unwrap_or(i64::MAX);
-        Timestamp::from_unix_millis(landed_ms).plus(STAMP_STEP_MAX)
+        timestamp_of(report.changed_ns).plus(STAMP_STEP_MAX)
     }
 
     /// The task of a report: an agent may write its open task in another case, or with a `#` in front. One that has
@@ -39,12 +38,7 @@ impl TaskEnds {
 
     /// Whether a message of exactly this task has ended.
     pub fn has_ended(&self, task: &str) -> Result<bool> {
-        let mut has_ended = false;
-        self.change(task, |known| {
-            has_ended = !known.messages.is_empty();
-            Ok(None)
-        })?;
-        Ok(has_ended)
+        Ok(!self.record_of(task)?.messages.is_empty())
     }
 
     pub fn settle_reported(
@@ -66,12 +60,7 @@ impl TaskEnds {
     }
 
     pub fn was_reported(&self, task: &str, id: &MessageId) -> Result<bool> {
-        let mut is_known = false;
-        self.change(task, |known: &mut TaskEndRecord| {
-            is_known = known.reported.iter().any(|reported| reported == id.as_str());
-            Ok(None)
-        })?;
-        Ok(is_known)
+        Ok(self.record_of(task)?.reported.iter().any(|reported| reported == id.as_str()))
     }
 }
 
