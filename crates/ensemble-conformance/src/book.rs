@@ -52,22 +52,17 @@ pub struct LoadFigures {
     pub kills: u64,
     pub stops: u64,
     pub seconds: f64,
-    /// Settled messages by client.
     pub by_client: HashMap<String, u64>,
 }
-/// Everything that the clients have answered.
 #[derive(Debug)]
 pub(super) struct LoadHistory {
     seed: u64,
-    /// Number of the next message to send.
     pub(super) next: u64,
-    /// Sends without an answer so far.
     pub(super) sending: u64,
     /// Id of each message whose send answered `ok`, by number.
     stored: BTreeMap<u64, String>,
     unknown: HashSet<u64>,
     deliveries: HashSet<(String, u64)>,
-    /// Epoch of each settle that answered `ok`.
     settled: HashMap<String, u64>,
     pub(super) played: LoadFigures,
     pub(super) wrong: Vec<(ProtocolRule, String)>,
@@ -193,7 +188,6 @@ impl LoadHistory {
         }
     }
 
-    /// Compares the history with what is on disk in the end.
     pub(super) fn compare(&mut self, queue: &Path, spool: &Spool) {
         let done = queue.join("mailbox").join(MAILBOX).join("done");
         let mut found: HashMap<u64, String> = HashMap::new();

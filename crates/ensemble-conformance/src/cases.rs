@@ -22,14 +22,12 @@ use serde_json::{Map, Value};
 pub(crate) const MAILBOX: &str = "w";
 /// How long a call may be repeated that waits for a delayed message.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Time between two such calls.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How far the time of a delayed message may be from the expected one, in milliseconds.
 const DELAY_TOLERANCE_MS: u64 = 60_000;
 /// The longest delay of a client that releases without a lock, in milliseconds.
 const UNLOCKED_DELAY_MS: u64 = 10_000;
 
-/// The files of vectors, by name.
 pub(crate) const FILES: [(&str, &str); 5] = [
     ("names", include_str!("names.json")),
     ("envelopes", include_str!("envelopes.json")),
@@ -42,7 +40,6 @@ pub(crate) trait TestedClient {
     /// Makes one call and returns the answer; an error is the text of a failure to answer.
     fn call(&mut self, call: &Value) -> Result<Value, String>;
 
-    /// Whether the client takes `gate.lock`.
     fn locks(&self) -> bool;
 }
 
@@ -62,9 +59,7 @@ pub(crate) struct VectorCase {
     pub(crate) section: String,
     /// The words of PROTOCOL.md that the case checks.
     pub(crate) rule: String,
-    /// Content of `mailbox.yaml`.
     settings: Option<String>,
-    /// Permissions of the mailbox directory.
     mode: Option<u32>,
     /// Files below the mailbox.
     #[serde(default)]
@@ -72,7 +67,6 @@ pub(crate) struct VectorCase {
     #[serde(default)]
     queue_files: Vec<LaidFile>,
     steps: Vec<CaseStep>,
-    /// Message files that are left.
     after: Vec<String>,
     #[serde(default)]
     reasons: Vec<ReasonCheck>,
@@ -98,7 +92,6 @@ struct LaidFile {
     link: Option<PathBuf>,
     /// Modification time, in seconds since 1970.
     modified: Option<u64>,
-    /// Number of letters in place of `@FILL@`.
     fill: Option<usize>,
 }
 
@@ -111,7 +104,6 @@ struct CaseStep {
     body: Option<String>,
     /// Repeats the body, or its `@FILL@`, this many times.
     times: Option<usize>,
-    /// The answer may take a while.
     #[serde(default)]
     patient: bool,
 }
@@ -134,20 +126,15 @@ struct ExtensionCheck {
     seconds: u64,
 }
 
-/// Result of one vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CaseVerdict {
-    /// The client did as the vector says.
     Passed,
     /// The client made a legal but odd envelope a dead letter, which it may.
     Refused,
-    /// The vector is for clients with locks only.
     Skipped,
-    /// The client did something else.
     Failed(String),
 }
 
-/// All vectors, with the name of their file.
 pub(crate) fn all() -> Vec<(&'static str, VectorCase)> {
     let parse = |(file, text): &(&'static str, &str)| {
         let vectors: VectorFile = serde_json::from_str(text).expect("the vectors are embedded");
@@ -290,7 +277,6 @@ impl CaseRun<'_> {
         }
     }
 
-    /// Puts ids of earlier answers in place of `{1}` and so on.
     fn fill_in(&self, value: &mut Value) {
         if let Value::String(text) = value {
             *text = self.with_ids(text);
@@ -303,7 +289,6 @@ impl CaseRun<'_> {
             .fold(text.to_owned(), |text, (n, id)| text.replace(&format!("{{{n}}}"), id))
     }
 
-    /// Compares what is left on disk.
     fn left(&self) -> Result<(), String> {
         let found = self.messages()?;
         let mut missing: Vec<String> =
@@ -445,7 +430,6 @@ impl CaseRun<'_> {
         Ok(())
     }
 
-    /// Whether the message of the case was made a dead letter as malformed.
     fn is_refused(&self) -> bool {
         let dead = self.messages().unwrap_or_default();
         let open = Spool::open(self.queue, SpoolOptions::default());

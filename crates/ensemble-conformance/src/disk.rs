@@ -59,7 +59,6 @@ fn publish(client: &str) -> Result<(), String> {
     accepted(program.call(&call)).map(drop)
 }
 
-/// A queue with one message, which the client holds.
 pub(super) fn held(client: &str) -> Result<(EmptyQueue, ClientProgram, Value), String> {
     let bed = EmptyQueue::new()?;
     let mut program = ClientProgram::start(client, &bed.queue())?;

@@ -36,18 +36,15 @@ use own::OwnClient;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClientCheck {
-    /// Command line of the client.
     pub client: String,
     /// Stage of the kit, or file of vectors.
     pub stage: &'static str,
     pub name: String,
     /// `passed`, `refused` (a legal but odd envelope), `skipped` or `failed`.
     pub verdict: &'static str,
-    /// Heading of PROTOCOL.md.
     pub section: String,
     /// The words of PROTOCOL.md that a failure breaks.
     pub rule: String,
-    /// Why it failed or was skipped.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
@@ -197,7 +194,6 @@ impl EmptyQueue {
     }
 }
 
-/// A call under the lease that a receive has answered.
 fn under_lease(op: &str, received: &Value) -> Value {
     json!({
         "op": op, "mailbox": cases::MAILBOX, "id": received["id"], "holder": received["holder"],
@@ -205,7 +201,6 @@ fn under_lease(op: &str, received: &Value) -> Value {
     })
 }
 
-/// An answer that says `ok`.
 fn accepted(answer: Result<Value, String>) -> Result<Value, String> {
     match answer {
         Ok(answer) if answer["ok"] == true => Ok(answer),

@@ -30,7 +30,6 @@ use super::{ClientCheck, StageChecks};
 
 /// Lease of the mailbox. A stopped process loses what it holds.
 const LEASE: Duration = Duration::from_secs(2);
-/// A process pauses for that long.
 const STANDSTILL: Duration = Duration::from_secs(3);
 const ATTEMPTS_MAX: u64 = 1_000_000;
 /// Players send while fewer messages are open, so that a slow client finds some that no faster one has taken.
@@ -49,7 +48,6 @@ const ABANDONED: u64 = 9;
 
 #[derive(Clone, Debug)]
 pub struct LoadRun {
-    /// Command line of each process.
     pub processes: Vec<String>,
     pub messages: u64,
     /// Sending ends after this time, even if there are messages left.
@@ -59,7 +57,6 @@ pub struct LoadRun {
     pub seed: u64,
 }
 
-/// State of a player that its killer sees.
 #[derive(Debug, Default)]
 struct PlayerSlot {
     pid: Mutex<Option<Pid>>,
@@ -228,7 +225,6 @@ impl LoadArena<'_> {
         }
     }
 
-    /// Works with one process until it dies or all is done.
     fn use_process(
         &self,
         number: usize,

@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 
 use super::cases::TestedClient;
 
-/// Our library as a client under test.
 #[derive(Debug)]
 pub(crate) struct OwnClient {
     spool: Spool,
@@ -33,7 +32,6 @@ impl OwnClient {
         Ok(Self { spool })
     }
 
-    /// Makes a call and answers as an adapter does.
     pub(crate) fn answer(&self, call: &Value) -> Value {
         match self.perform(call) {
             Ok(mut answer) => {

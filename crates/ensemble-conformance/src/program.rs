@@ -52,7 +52,6 @@ impl ClientProgram {
         }
     }
 
-    /// Name of the client, as its first line says.
     pub(crate) fn name(&self) -> &str {
         self.hello["client"].as_str().unwrap_or("?")
     }
@@ -62,7 +61,6 @@ impl ClientProgram {
         self.hello["durability"] == "power"
     }
 
-    /// Asks without waiting for the answer.
     pub(crate) fn ask(&mut self, call: &Value) -> Result<(), String> {
         let stdin = self.stdin.as_mut().ok_or("its stdin is closed")?;
         writeln!(stdin, "{call}").and_then(|()| stdin.flush()).map_err(|error| error.to_string())

@@ -39,24 +39,13 @@ const UNLOCKED: ProtocolRule = (
 const CALLS: &str = "trace=openat,open,creat,rename,renameat,renameat2,link,linkat,fsync,fdatasync,\
                      sync,syncfs,write,writev,flock";
 
-/// One system call that matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
-    Open {
-        path: PathBuf,
-        writes: bool,
-    },
-    /// A rename or a link.
-    Move {
-        from: PathBuf,
-        to: PathBuf,
-        is_link: bool,
-    },
+    Open { path: PathBuf, writes: bool },
+    Move { from: PathBuf, to: PathBuf, is_link: bool },
     Sync(PathBuf),
     SyncAll,
-    Lock {
-        exclusive: bool,
-    },
+    Lock { exclusive: bool },
     Answer,
 }
 
@@ -74,7 +63,6 @@ pub(super) fn check(client: &str) -> Vec<ClientCheck> {
     checks.done
 }
 
-/// System calls of each call of the kit, in order.
 struct TracedCalls {
     calls: Vec<Vec<Event>>,
     is_power: bool,
@@ -326,7 +314,6 @@ fn is_writing(flags: &str) -> bool {
     flags.contains("O_WRONLY") || flags.contains("O_RDWR")
 }
 
-/// Divides arguments at commas outside of quotes.
 fn split(arguments: &str) -> Vec<String> {
     let (mut parts, mut is_quoted, mut is_escaped) = (vec![String::new()], false, false);
     for c in arguments.chars() {

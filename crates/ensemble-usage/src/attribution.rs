@@ -14,18 +14,15 @@ use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
-/// A task in the hands of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldTask {
     pub agent: String,
     pub task: String,
-    /// When the agent took it up.
     pub from: Timestamp,
     /// When the agent gave it up; `None` if it holds it.
     pub until: Option<Timestamp>,
 }
 
-/// The tasks in the hands of all agents, over time.
 #[derive(Clone, Debug, Default)]
 pub struct HeldTasks {
     held: Vec<HeldTask>,
@@ -55,7 +52,6 @@ impl HeldTasks {
         types::BOARD_WRITTEN,
     ];
 
-    /// By these records, in the order of the log.
     pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut found = Self::default();
         for record in records {
@@ -64,7 +60,6 @@ impl HeldTasks {
         found
     }
 
-    /// Notes what a record says.
     pub fn apply_record(&mut self, record: &Record) {
         let text = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
         let number =

@@ -15,7 +15,6 @@ use ensemble_core::message::{Timestamp, read_foreign_json};
 /// The model's name in lines that the program has written itself.
 const NO_MODEL: &str = "<synthetic>";
 
-/// The requests that were read, and where they are among the entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaudeRequests(HashMap<(String, String), usize>);
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::{Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
 
-/// The state of the session after the lines read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CodexSession {
     model: String,

@@ -82,11 +82,9 @@ pub struct UsageEntry {
     pub what: UsageEvent,
 }
 
-/// The content of an entry of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UsageEvent {
     Turn,
-    /// The model answered a request.
     Request {
         /// The program's name of the model.
         model: String,
@@ -149,7 +147,6 @@ impl UsageTotals {
         }
     }
 
-    /// Adds what other work took.
     pub fn merge(&mut self, other: &Self) {
         self.turns += other.turns;
         self.requests += other.requests;

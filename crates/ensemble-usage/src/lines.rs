@@ -44,7 +44,6 @@ impl ReadingLimit {
     }
 }
 
-/// How far a file was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FilePosition {
     inode: u64,
@@ -53,7 +52,6 @@ pub(super) struct FilePosition {
     is_skipping: bool,
 }
 
-/// Why the new lines of a file cannot be read.
 #[derive(Debug)]
 pub(super) enum UnreadReason {
     /// It is another file than before, or shorter: what was read of it does not hold.

@@ -9,7 +9,6 @@ use super::UsageEntry;
 pub(super) struct ReadMessages(HashMap<String, usize>);
 
 impl ReadMessages {
-    /// Adds the entry of a message, or replaces the earlier one.
     pub(super) fn put(&mut self, id: String, entry: UsageEntry, entries: &mut Vec<UsageEntry>) {
         match self.0.get(&id) {
             Some(known) => entries[*known] = entry,

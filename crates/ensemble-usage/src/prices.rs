@@ -37,7 +37,6 @@ pub struct Price {
     pub cache_write_hour: Option<f64>,
 }
 
-/// A list of prices that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
     #[error("the prices of `{model}` are not amounts of money")]
@@ -47,7 +46,6 @@ pub enum PriceError {
 impl AreaError for PriceError {}
 
 impl Price {
-    /// The cost of tokens, in US dollars.
     pub fn cost_usd(&self, tokens: Tokens) -> f64 {
         let write = self.cache_write.unwrap_or(self.input);
         let parts = [

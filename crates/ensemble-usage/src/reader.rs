@@ -15,7 +15,6 @@ pub enum RecordedProgram {
     Claude,
     Codex,
     Gemini,
-    /// OpenCode.
     Opencode,
 }
 
@@ -36,7 +35,6 @@ impl RecordedProgram {
 pub struct UsageRecords {
     program: RecordedProgram,
     known: ReadRecords,
-    /// How often a file was replaced.
     replaced: u64,
 }
 
@@ -89,7 +87,6 @@ impl UsageRecords {
         }
     }
 
-    /// All entries, in the order of their time.
     pub fn entries(&self) -> &[UsageEntry] {
         &self.known.entries
     }

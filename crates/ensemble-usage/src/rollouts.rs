@@ -52,12 +52,10 @@ pub struct Rollouts {
     known: BTreeMap<PathBuf, Rollout>,
 }
 
-/// The state of reading a rollout.
 #[derive(Debug, Default)]
 struct Rollout {
     position: FilePosition,
     began: Option<(PathBuf, Timestamp)>,
-    /// Mailboxes whose hints were typed into it, and when.
     hints: Vec<(Name, Timestamp)>,
 }
 
@@ -122,7 +120,6 @@ impl Rollout {
         }
     }
 
-    /// The agents that it may belong to.
     fn owners<'c>(&self, claims: &'c [RolloutClaim]) -> Vec<&'c RolloutClaim> {
         let Some((directory, began)) = &self.began else { return Vec::new() };
         let here = || claims.iter().filter(|claim| claim.is_in(directory));
@@ -137,7 +134,6 @@ impl Rollout {
     }
 }
 
-/// Notes what a line says of its rollout.
 fn read_hints(
     line: &[u8],
     began: &mut Option<(PathBuf, Timestamp)>,

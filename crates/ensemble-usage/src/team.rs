@@ -18,7 +18,6 @@ pub struct AgentUsage {
     pub tasks: BTreeMap<String, UsageTotals>,
 }
 
-/// The records of all agents, read as they grow.
 #[derive(Debug, Default)]
 pub struct TeamRecords {
     agents: BTreeMap<Name, AgentRecords>,
@@ -83,7 +82,6 @@ fn usage(agent: &Name, entries: &[UsageEntry], held: &HeldTasks, prices: &Prices
     usage
 }
 
-/// The usage of each task, summed over all agents.
 pub fn by_task(agents: &BTreeMap<Name, AgentUsage>) -> BTreeMap<String, UsageTotals> {
     let mut tasks: BTreeMap<String, UsageTotals> = BTreeMap::new();
     for (task, spent) in agents.values().flat_map(|agent| &agent.tasks) {

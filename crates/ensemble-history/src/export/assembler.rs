@@ -31,14 +31,12 @@ const NUDGED_MAX: usize = 32;
 /// A reason that begins so is not a failure: an attempt that another one replaced.
 const SUPERSEDED: &str = "superseded by";
 
-/// A record's place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordMark {
     session_id: String,
     seq: u64,
 }
 
-/// Something that has ended, and its spans.
 pub struct FinishedSpans {
     /// The record that ended it; `None` for what is still open.
     pub mark: Option<RecordMark>,
@@ -58,7 +56,6 @@ impl FinishedSpans {
     }
 }
 
-/// Something that has ended and waits for late records.
 enum FinishedItem {
     Message(u64),
     Step(Box<Span>),
@@ -71,7 +68,6 @@ pub struct SpanAssembler {
     /// All lives by number, in the order of their beginnings.
     lives: BTreeMap<u64, MessageLife>,
     begun: u64,
-    /// The last life of each message.
     current: HashMap<MessageKey, u64>,
     /// The dead messages that were handed out: a redrive continues with their traces.
     dead: HashMap<MessageKey, TraceOrigin>,
@@ -117,7 +113,6 @@ impl SpanAssembler {
         }
     }
 
-    /// Hands out what had ended `GRACE_MS` ago.
     pub fn finished(&mut self, now_ms: u64) -> Vec<FinishedSpans> {
         let mut finished = Vec::new();
         while let Some((seen, ..)) = self.over.front()
@@ -297,7 +292,6 @@ impl SpanAssembler {
         self.attempts.insert((task.to_owned(), worker.to_owned()), number);
     }
 
-    /// A record about the attempt of a worker at a task.
     fn tried(&mut self, record: &Record) {
         let key = (text(record, "task_id").to_owned(), text(record, "worker_id").to_owned());
         let number = self.attempts.get(&key);

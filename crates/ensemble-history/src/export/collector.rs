@@ -34,7 +34,6 @@ const LATER: [u16; 4] = [429, 502, 503, 504];
 /// OpenTelemetry's variable for headers: `name=value,name=value`, with percent signs as in an address.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
-/// Why a collector does not have what was sent.
 #[derive(Debug)]
 pub enum CollectorRefusal {
     /// The same may be taken later.
@@ -54,10 +53,8 @@ impl From<CollectorRefusal> for Failure {
     }
 }
 
-/// An error below HTTP.
 type TransportFault = Box<dyn std::error::Error + Send + Sync>;
 
-/// A connection, encrypted or not.
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
 
@@ -92,7 +89,6 @@ impl Collector {
         Ok(Self { url, host, headers, tls: is_secret.then(tls), runtime })
     }
 
-    /// The address to which traces are sent.
     pub const fn url(&self) -> &Uri {
         &self.url
     }
@@ -127,7 +123,6 @@ impl Collector {
         }
     }
 
-    /// One request on its own connection; status and body of the answer.
     async fn exchange(&self, body: String) -> Result<(u16, String), TransportFault> {
         let usual = if self.tls.is_some() { 443 } else { 80 };
         let port = self.url.port_u16().unwrap_or(usual);
@@ -170,7 +165,6 @@ fn header(pair: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((name.trim().parse().ok()?, value))
 }
 
-/// A value with its percent signs resolved.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -22,7 +22,6 @@ impl MetricKind {
     }
 }
 
-/// Names and values of labels.
 pub type MetricLabels = Vec<(&'static str, String)>;
 
 #[derive(Clone, Debug)]
@@ -53,7 +52,6 @@ impl MetricSample {
     }
 }
 
-/// The text of samples; those of one name follow each other.
 pub fn text(samples: &[MetricSample]) -> String {
     let mut out = String::new();
     let mut before = "";

@@ -43,7 +43,6 @@ impl TraceOrigin {
         self.sender.map_or_else(own, |(trace_id, _)| trace_id)
     }
 
-    /// The span of the life that began at this epoch.
     fn root(&self, epoch: u64) -> u64 {
         let trace = SpanPlace { trace_id: self.trace_id(), parent_id: None, is_remote: false };
         trace.child(&["message", &self.mailbox, &self.id, &epoch.to_string()])
@@ -67,12 +66,10 @@ fn trace_of(text: &str) -> Option<(u128, u64)> {
     Some((trace_id, u64::from_str_radix(fields.next()?, 16).ok()?))
 }
 
-/// The end of a delivery or of a life.
 #[derive(Clone, Debug)]
 struct SpanEnd {
     at: Timestamp,
     outcome: &'static str,
-    /// Why it failed, if it did.
     failure: Option<String>,
 }
 
@@ -126,7 +123,6 @@ impl MessageLife {
         }
     }
 
-    /// Whether its publish is in the log.
     pub(super) const fn is_stored(&self) -> bool {
         self.origin.stored.is_some()
     }
@@ -139,7 +135,6 @@ impl MessageLife {
         self.end.as_ref().is_some_and(|end| end.outcome == "dead")
     }
 
-    /// The task of its attempt, and the worker.
     pub(super) fn tried(&self) -> Option<(String, String)> {
         self.attempt.as_ref().map(|attempt| (attempt.task.clone(), attempt.worker.clone()))
     }
@@ -158,7 +153,6 @@ impl MessageLife {
         SpanPlace { trace_id: self.origin.trace_id(), parent_id, is_remote: false }
     }
 
-    /// `message.stored`.
     pub(super) fn store(&mut self, record: &Record) {
         let data = &record.data;
         let text = |member: &str| data.get(member).and_then(Value::as_str);
@@ -173,7 +167,6 @@ impl MessageLife {
         self.about.add_some(names::MESSAGE_SOURCE, text("source"));
     }
 
-    /// `message.acked`.
     pub(super) fn ack(&mut self, record: &Record, epoch: u64) {
         self.add_event(record);
         let begun = DeliverySpan {
@@ -203,7 +196,6 @@ impl MessageLife {
         }
     }
 
-    /// The end of a delivery; `failure` says why it failed.
     pub(super) fn end_delivery(
         &mut self,
         record: &Record,
@@ -253,7 +245,6 @@ impl MessageLife {
         }
     }
 
-    /// `escalation`.
     pub(super) fn escalate(&mut self, record: &Record) {
         self.note_attempt(record);
         if let Some(attempt) = &mut self.attempt {
@@ -338,7 +329,6 @@ fn named(operation: &str, kind: Option<&str>, rest: SpanAttributes) -> SpanAttri
     attributes
 }
 
-/// Closes a span with the time and the status that follow from `end`.
 fn closed(
     head: SpanHead,
     from: Timestamp,

@@ -96,7 +96,6 @@ impl DurationHistogram {
 
 #[derive(Default)]
 pub struct LogMeter {
-    /// By counter and label.
     counts: BTreeMap<(usize, String), u64>,
     nudges: BTreeMap<(String, &'static str), u64>,
     /// When a message was stored, until it is settled; whether it was acked.
@@ -138,7 +137,6 @@ impl LogMeter {
         }
     }
 
-    /// The samples, grouped by name.
     pub fn samples(&self) -> Vec<MetricSample> {
         let mut samples = Vec::new();
         for (index, (_, name, help, label)) in COUNTERS.iter().enumerate() {

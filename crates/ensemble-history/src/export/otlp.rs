@@ -15,7 +15,6 @@ const RECORDED: u32 = 0x1;
 const REMOTE_IS_KNOWN: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The request with these spans; `namespace` names the project.
 pub fn request(namespace: &str, spans: &[Span]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     let mut resource = SpanAttributes::default();

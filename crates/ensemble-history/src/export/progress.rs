@@ -15,7 +15,6 @@ const FILE: &str = "export.json";
 /// The largest file that is read, in bytes: thousands of collectors.
 const PROGRESS_BYTES_MAX: usize = 1024 * 1024;
 
-/// The last finished thing that each collector has, by its address.
 pub struct ExportProgress {
     path: PathBuf,
     sent: BTreeMap<String, RecordMark>,
@@ -29,12 +28,10 @@ impl ExportProgress {
         Self { path, sent }
     }
 
-    /// The mark up to which a collector has everything.
     pub fn of(&self, url: &str) -> Option<&RecordMark> {
         self.sent.get(url)
     }
 
-    /// Notes that a collector has everything up to a mark.
     pub fn record_mark(&mut self, url: &str, mark: RecordMark) -> Result<()> {
         self.sent.insert(url.to_owned(), mark);
         write_json(&self.path, &self.sent)

@@ -26,7 +26,6 @@ pub(super) enum SpanStatus {
     Error(String),
 }
 
-/// Named values, in the order in which they are shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanAttributes(pub(super) Vec<(String, Value)>);
 
@@ -42,7 +41,6 @@ impl SpanAttributes {
     }
 }
 
-/// A record of the log inside a span.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) at: Timestamp,
@@ -83,18 +81,15 @@ impl SpanEvents {
     }
 }
 
-/// The trace and parent of other spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpanPlace {
     pub(super) trace_id: u128,
     /// None for the first span of a trace.
     pub(super) parent_id: Option<u64>,
-    /// Whether that span is another program's.
     pub(super) is_remote: bool,
 }
 
 impl SpanPlace {
-    /// The id of the span at this place that is about these parts.
     pub(super) fn child(self, parts: &[&str]) -> u64 {
         let above = format!("{:032x}{:016x}", self.trace_id, self.parent_id.unwrap_or(0));
         let number = number(&[&[above.as_str()], parts].concat());

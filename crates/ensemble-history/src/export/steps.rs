@@ -12,7 +12,6 @@ use super::span::{
     Span, SpanAttributes, SpanEvents, SpanHead, SpanKind, SpanPlace, SpanStatus, trace_id,
 };
 
-/// A step in the hands of a worker.
 struct OpenStep {
     worker: String,
     from: Timestamp,
@@ -20,11 +19,9 @@ struct OpenStep {
     events: SpanEvents,
 }
 
-/// The steps that workers have, and where their spans belong.
 #[derive(Default)]
 pub(super) struct StepSpans {
     open: HashMap<(String, u64), OpenStep>,
-    /// The last message of each task.
     tasks: HashMap<String, SpanPlace>,
 }
 

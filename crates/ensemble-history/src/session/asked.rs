@@ -10,7 +10,6 @@ use super::states::TROUBLE_AFTER;
 use super::trouble::{SessionTrouble, TroubleWeight, member};
 
 const REQUESTS_MAX: usize = 2_000;
-/// How long an agent may take to decide.
 const UNDECIDED_MAX: Duration = ensemble_project::attention::UNDECIDED_MAX;
 /// The kind whose requests end by themselves.
 const SHUTDOWN: &str = "shutdown";
@@ -41,7 +40,6 @@ impl SessionRequest {
         }
     }
 
-    /// How it ended, for people.
     pub(super) fn outcome(&self) -> &str {
         self.closed.as_ref().map_or("undecided", |(_, outcome)| outcome)
     }
@@ -79,7 +77,6 @@ impl SessionRequest {
     }
 }
 
-/// All requests, in the order in which they were opened.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionRequests {
     pub(super) all: Vec<SessionRequest>,

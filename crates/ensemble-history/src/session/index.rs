@@ -7,9 +7,7 @@ use ensemble_core::event_log::Record;
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
-/// Lines that are kept from the beginning of a story.
 const FIRST_MAX: usize = 12;
-/// Lines that are kept from the end of a story.
 const LAST_MAX: usize = 36;
 const STORIES_MAX: usize = 4_000;
 const LINE_CHARS_MAX: usize = 220;

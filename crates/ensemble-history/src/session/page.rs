@@ -23,14 +23,12 @@ pub struct SessionPresent {
     pub at: Timestamp,
     /// Needs of a person, the worst first.
     pub needs: Vec<Need>,
-    /// Tasks in the hands of each agent.
     pub holds: BTreeMap<String, Vec<String>>,
     pub usage: BTreeMap<String, AgentUse>,
     /// Records that count for no agent, each in a sentence.
     pub unclear: Vec<String>,
 }
 
-/// What an agent has used, by its own records.
 #[derive(Clone, Debug)]
 pub struct AgentUse {
     pub turns: u64,
@@ -95,7 +93,6 @@ pub fn page(story: &SessionStory, present: Option<&SessionPresent>, live: Option
     out
 }
 
-/// The stories that something on the page opens, as the page has them.
 fn drawn_stories(html: &str) -> BTreeSet<&str> {
     let keys = html.split("data-story=\"").skip(1);
     keys.filter_map(|rest| rest.split('"').next()).collect()
@@ -163,7 +160,6 @@ pub(super) fn cell(out: &mut String, count: u64) {
     };
 }
 
-/// A text that is nothing but text on the page.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().take(400) {

@@ -11,10 +11,8 @@ use super::work::TaskStage;
 
 const TROUBLES_MAX: usize = 100;
 const WAITS_MAX: usize = 20;
-/// The least time for which a wait is listed.
 const WAIT_MIN: Duration = Duration::from_secs(1);
 
-/// The present needs of a person, with the command to run.
 pub(super) fn needs(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present else { return };
     out.push_str("<section id=\"needs\">\n<h2>Who needs you now</h2>\n");
@@ -46,7 +44,6 @@ fn commands(help: &str) -> String {
     parts.map(part).collect()
 }
 
-/// The problems, the worst first.
 pub(super) fn troubles(out: &mut String, story: &SessionStory) {
     out.push_str("<section id=\"troubles\">\n<h2>What went wrong</h2>\n");
     if story.troubles.is_empty() {
@@ -85,7 +82,6 @@ fn trouble(out: &mut String, trouble: &SessionTrouble) {
     out.push_str("</div></li>\n");
 }
 
-/// The work that agents hold now: messages, tasks, reviews and steps.
 pub(super) fn held(out: &mut String, present: Option<&SessionPresent>) {
     let Some(present) = present.filter(|present| !present.holds.is_empty()) else { return };
     out.push_str("<section id=\"held\">\n<h2>Held now</h2>\n<table class=\"plain\">\n");
@@ -105,7 +101,6 @@ struct SessionWait {
     story: String,
 }
 
-/// Who waited for whom, and how long.
 pub(super) fn waits(out: &mut String, story: &SessionStory) {
     let Some(end) = story.end else { return };
     let asked = story.requests.all.iter().map(|asked| SessionWait {
@@ -158,7 +153,6 @@ pub(super) fn waits(out: &mut String, story: &SessionStory) {
     out.push_str("</section>\n");
 }
 
-/// Numbers agent by agent, with what each has used.
 pub(super) fn agents(out: &mut String, story: &SessionStory, present: Option<&SessionPresent>) {
     let usage = present.map(|present| &present.usage).filter(|usage| !usage.is_empty());
     out.push_str(

@@ -17,7 +17,6 @@ use super::trouble::{SessionTrouble, TroubleWeight};
 
 /// How long an agent is blocked, limited or kept waiting before that is trouble.
 pub(super) const TROUBLE_AFTER: Duration = Duration::from_secs(30);
-/// How long an agent that leaves may look gone.
 const LEAVING_MAX: Duration = Duration::from_secs(60);
 const SPANS_MAX: usize = 3_000;
 

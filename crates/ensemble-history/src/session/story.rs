@@ -22,15 +22,12 @@ const TROUBLES_MAX: usize = 2_000;
 /// The lane of agents beyond [`AGENTS_MAX`].
 const OTHERS: &str = "others";
 
-/// Something that an agent held.
 #[derive(Clone, Debug)]
 pub(super) struct HeldSpan {
     pub(super) label: String,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Whether the agent holds it at the end of the log.
     pub(super) is_open: bool,
-    /// Whether it became a dead letter.
     pub(super) is_dead: bool,
     pub(super) story: String,
 }
@@ -38,7 +35,6 @@ pub(super) struct HeldSpan {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionAgent {
     pub(super) states: AgentStates,
-    /// Whether a watcher has recorded its states.
     is_watched: bool,
     pub(super) holds: Vec<HeldSpan>,
     pub(super) sent: u64,
@@ -71,7 +67,6 @@ impl SessionAgent {
 #[derive(Clone, Debug)]
 struct FollowedMessage {
     label: String,
-    /// The task that it hands over.
     task: Option<String>,
     /// Whether it is a request or a notice, whose death is not a problem.
     is_work: bool,
@@ -94,7 +89,6 @@ pub struct SessionStory {
     pub(super) work: SessionWork,
     pub(super) requests: SessionRequests,
     pub(super) troubles: Vec<SessionTrouble>,
-    /// Troubles beyond those that are kept.
     pub(super) troubles_hidden: u64,
     pub(super) index: StoryIndex,
     /// Stored until typed or handed to the agent.
@@ -109,7 +103,6 @@ pub struct SessionStory {
 }
 
 impl SessionStory {
-    /// A story of one session, or of the newest.
     pub fn of(session: Option<String>) -> Self {
         let full = |name: String| match name.strip_prefix("session-") {
             Some(_) => name,
@@ -123,12 +116,10 @@ impl SessionStory {
         self.wanted.is_none()
     }
 
-    /// Whether there is no record of the session.
     pub const fn is_empty(&self) -> bool {
         self.records == 0
     }
 
-    /// Takes a record, in the order of the log.
     pub fn apply_record(&mut self, record: &Record) {
         match &self.wanted {
             Some(wanted) if *wanted != record.session_id => return,
@@ -312,7 +303,6 @@ impl SessionStory {
         }
     }
 
-    /// A message is out of its holder's hands.
     fn finish(&mut self, at: Timestamp, mailbox: String, id: String, to: TaskStage) {
         let key = (mailbox.clone(), id);
         let Some(one) = self.followed.get_mut(&key) else { return };

@@ -31,7 +31,6 @@ fn told(records: &[Record]) -> String {
     page(&story(records), None, None)
 }
 
-/// The problems, in a line each.
 fn troubles(records: &[Record], weight: TroubleWeight) -> Vec<String> {
     let story = story(records);
     let all = story.troubles.iter().filter(|trouble| trouble.weight == weight);

@@ -16,26 +16,19 @@ pub(super) enum TroubleWeight {
     Odd,
 }
 
-/// Something that went wrong.
 #[derive(Clone, Debug)]
 pub(super) struct SessionTrouble {
     pub(super) weight: TroubleWeight,
     pub(super) at: Option<Timestamp>,
-    /// The end of a trouble that lasted.
     pub(super) until: Option<Timestamp>,
-    /// The agent that it is about.
     pub(super) who: String,
     pub(super) what: String,
-    /// Why, or what else is known.
     pub(super) why: String,
-    /// Agents, tasks and messages that it is about.
     pub(super) subjects: Vec<String>,
     pub(super) story: String,
-    /// Whether it may be the consequence of another trouble.
     pub(super) may_follow: bool,
 }
 
-/// Types of records that may report the consequence of another trouble.
 const MAY_FOLLOW: [&str; 4] =
     [types::ESCALATION, types::ALARM_RAISED, types::SUPERVISE_EXITED, types::LEASE_HOLDER_GONE];
 /// How long after a trouble another record may still speak of it.
@@ -217,7 +210,6 @@ fn odd(record: &Record) -> Option<TroubleWords> {
     }
 }
 
-/// The work that a holder which is gone has left.
 fn left(record: &Record) -> String {
     let count =
         |name: &str| record.data.get(name).and_then(Value::as_array).map_or(0, Vec::len) as u64;

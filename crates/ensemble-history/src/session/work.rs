@@ -37,7 +37,6 @@ pub(super) struct TaskSpan {
     pub(super) who: String,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
-    /// Whether it was still open at the end of the log.
     pub(super) is_open: bool,
 }
 
@@ -47,11 +46,9 @@ pub(super) struct TaskTrack {
     now: Option<(TaskStage, String, Timestamp)>,
 }
 
-/// All tasks, by id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionWork {
     pub(super) tracks: BTreeMap<String, TaskTrack>,
-    /// Tasks beyond those that are followed.
     pub(super) hidden: u64,
 }
 
@@ -92,7 +89,6 @@ impl SessionWork {
         held.next().map_or_else(String::new, |span| span.who.clone())
     }
 
-    /// The tasks in an agent's hands now.
     pub(super) fn held_by(&self, agent: &str) -> Vec<String> {
         let is_held = |track: &TaskTrack| matches!(&track.now, Some((TaskStage::Held, who, _)) if who == agent);
         let held = self.tracks.iter().filter(|(_, track)| is_held(track));
@@ -110,18 +106,15 @@ impl TaskTrack {
         Some(span)
     }
 
-    /// How long it was in such a stage.
     pub(super) fn time_in(&self, stage: TaskStage) -> Duration {
         let spans = self.spans.iter().filter(|span| span.stage == stage);
         spans.map(|span| span.to.since(span.from)).sum()
     }
 
-    /// The stage that was open at the end of the log.
     fn last_stage(&self) -> TaskStage {
         self.spans.last().filter(|span| span.is_open).map_or(TaskStage::Over, |span| span.stage)
     }
 
-    /// How it is at the end, for people.
     pub(super) fn outcome(&self) -> &'static str {
         match self.last_stage() {
             TaskStage::Queued => "waits",

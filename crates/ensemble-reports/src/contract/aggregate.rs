@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A rule over the verdicts of a task's reviewers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VerdictRule {
     /// Every verdict is this one, and there is at least one verdict.

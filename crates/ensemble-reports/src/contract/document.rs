@@ -84,7 +84,6 @@ const NAME_ENDS: [&str; 7] = [".yaml", ".yml", ".json", ".txt", ".md", " copy", 
 /// How file managers begin the names of copies.
 const COPY_MARKS: [&str; 4] = ["copy of ", "kopie von ", "copie de ", "copia de "];
 
-/// Whether a file manager has named this copy.
 pub fn is_copy_of(file: &str) -> bool {
     copy_mark(file) > 0
 }
@@ -131,7 +130,6 @@ pub fn meant_name(file: &str) -> Option<String> {
     (!rest.is_empty() && meant != file).then_some(meant)
 }
 
-/// The part of a file's name before this ending.
 pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
     let stem = file.rsplit('/').next()?.rsplit_once('.')?.0.strip_suffix(ending)?;
     // Trim it as every other text is trimmed.
@@ -160,7 +158,6 @@ impl sealed::Sealed for EscalationReport {}
 impl sealed::Sealed for Summary {}
 impl sealed::Sealed for Instruction {}
 
-/// Result of reading a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading<T> {
     /// A document under its contract.
@@ -169,7 +166,6 @@ pub enum Reading<T> {
     Foreign,
 }
 
-/// Reads a document under one contract.
 pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, BrokenDocument> {
     let node = DocumentNode::parse(text, path).map_err(|error| not_yaml(path, &error))?;
     read_node(&node, path)

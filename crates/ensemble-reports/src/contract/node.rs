@@ -13,7 +13,6 @@ use serde_saphyr::Spanned;
 use ensemble_core::Result;
 use ensemble_core::message::{written, yaml};
 
-/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentNode {
     /// Line, starting at 1; 0 if unknown.
@@ -27,7 +26,6 @@ pub struct DocumentNode {
 pub enum NodeValue {
     /// Null: `null`, `~` or an empty value.
     Null,
-    /// `true` or `false`.
     Bool(bool),
     Number(Number),
     Text(String),
@@ -38,18 +36,15 @@ pub enum NodeValue {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MappingField {
-    /// The field's name as written.
     pub name: String,
     /// Line of the name, starting at 1; 0 if unknown.
     pub line: u64,
     /// Column of the name in characters, starting at 1; 0 if unknown.
     pub column: u64,
-    /// The field's value.
     pub node: DocumentNode,
 }
 
 impl DocumentNode {
-    /// Parses a document that came from `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let text = written::document(text);
         let mut node = yaml::parse::<LocatedNode>(&text, path)?.0;

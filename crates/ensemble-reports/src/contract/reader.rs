@@ -155,7 +155,6 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Takes one of a few words.
     pub(super) fn choice<T: Copy>(
         &mut self,
         names: &[&str],
@@ -210,12 +209,10 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Takes a value of any kind.
     pub(super) fn any(&mut self, names: &[&str]) -> Option<Json> {
         self.take_field(names).map(|field| field.node.to_json())
     }
 
-    /// The problems so far, for readers of nested values.
     pub(super) fn problems(&mut self) -> &mut Vec<FieldProblem> {
         self.problems
     }
@@ -244,7 +241,6 @@ fn is_empty(node: &DocumentNode) -> bool {
     }
 }
 
-/// The only item of a list; any other value itself.
 fn only(node: &DocumentNode) -> &DocumentNode {
     match &node.value {
         NodeValue::List(items) if items.len() == 1 => &items[0],
@@ -258,7 +254,6 @@ pub fn read_count(text: &str) -> Option<u64> {
     (count.fract() == 0.0 && (0.0..1e15).contains(&count)).then_some(count as u64)
 }
 
-/// The same of a JSON value.
 pub fn count_of(value: &Json) -> Option<u64> {
     value.as_str().map_or_else(|| read_count(&value.to_string()), read_count)
 }
@@ -277,7 +272,6 @@ pub fn listed_in(text: &str) -> Vec<&str> {
     items
 }
 
-/// A count; a list counts its items.
 pub(super) fn node_count(node: &DocumentNode) -> Option<u64> {
     match &node.value {
         NodeValue::List(items) => Some(items.len() as u64),

@@ -7,7 +7,6 @@
 
 use super::finding::{LintFinding, LintRule};
 
-/// Prefix of a suppression.
 pub(super) const DIRECTIVE: &str = "ensemble-lint:";
 const REASON_CHARS_MIN: usize = 4;
 
@@ -58,7 +57,6 @@ impl LintSuppression {
     }
 }
 
-/// Whether a rule is about the document as a whole.
 const fn is_of_file(rule: LintRule) -> bool {
     match rule {
         LintRule::MissingWho

@@ -5,7 +5,6 @@ use super::words::{WordGuard, listed};
 /// How much text around a word is searched for its sentence or token, in characters.
 pub(super) const NEIGHBOURHOOD: usize = 300;
 
-/// Whether a match is a separate word in its language.
 pub(super) fn is_word(text: &str, start: usize, end: usize, guard: WordGuard) -> bool {
     let before = text[..start].chars().next_back();
     let after = text[end..].chars().next();
@@ -79,7 +78,6 @@ fn is_in_token(text: &str, start: usize, end: usize) -> bool {
     token.matches('/').count() > 1 || token.contains(['.', '_', '~']) || token.starts_with('/')
 }
 
-/// End of the token that covers this position.
 pub(super) fn token_end(text: &str, from: usize) -> usize {
     let rest = text[from..].char_indices().take(NEIGHBOURHOOD * 8);
     let inside =

@@ -78,14 +78,11 @@ impl TextShape {
 /// Result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LintedFile {
-    /// Path as the caller gave it.
     pub file: String,
-    /// Findings in the order of the text.
     pub findings: Vec<LintFinding>,
 }
 
 impl Linter {
-    /// Checks a file's content.
     pub fn file(&self, path: &Path, content: &[u8], shape: TextShape) -> LintedFile {
         let file = path.display().to_string();
         let findings = match self.content(path, content, shape) {
@@ -135,7 +132,6 @@ impl Linter {
         findings
     }
 
-    /// Places in a text that do not exist, with their lines and columns.
     fn wrong_places(&self, text: &str, known: &mut CheckedFiles) -> Vec<LintFinding> {
         let Some(root) = &self.options.root else { return Vec::new() };
         let (mut line, mut counted) = (1, 0);
@@ -272,7 +268,6 @@ fn missing(fact: RequiredFact) -> LintFinding {
     LintFinding::of_file(fact.rule(), fact.message(), fact.instead())
 }
 
-/// Facts that a document's fields have stated so far.
 #[derive(Default)]
 struct StatedFacts {
     findings: Vec<LintFinding>,
@@ -322,7 +317,6 @@ fn directives(text: &str) -> Vec<LintSuppression> {
     found.collect()
 }
 
-/// Offsets at which lines begin.
 struct LineIndex<'t> {
     text: &'t str,
     starts: Vec<usize>,

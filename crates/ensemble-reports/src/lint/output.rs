@@ -106,7 +106,6 @@ fn result(file: &str, finding: &LintFinding, level: &str) -> Value {
     })
 }
 
-/// A path as a relative reference.
 fn uri(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.trim_start_matches("./").bytes() {

@@ -34,7 +34,6 @@ impl CheckedFiles {
     }
 }
 
-/// Number of lines of a file. Links are followed, but only to targets below the root.
 fn count_lines(root: &Path, path: &str) -> Result<u64, &'static str> {
     const ABSENT: &str = "does not exist";
     let root = root.canonicalize().map_err(|_| ABSENT)?;

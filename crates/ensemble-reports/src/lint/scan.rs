@@ -44,7 +44,6 @@ impl Default for LintOptions {
     }
 }
 
-/// Kind of a pattern of the automaton.
 #[derive(Clone, Debug)]
 enum PatternSort {
     Word { language: Option<Language>, guard: WordGuard, instead: String },
@@ -194,7 +193,6 @@ fn build(options: &LintOptions) -> WordAutomaton {
     WordAutomaton { automaton, sorts }
 }
 
-/// The construct that the pass is inside of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextContext {
     Nothing,
