@@ -138,7 +138,7 @@ pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
 }
 
 /// A kind of document that is read leniently. [`write()`] writes it.
-pub trait Contract: Serialize + Sized + sealed::Sealed {
+pub trait Contract: Serialize + Sized {
     const KIND: ContractKind;
     /// Fields that identify the contract. A document without any of them has another shape and is
     /// not checked.
@@ -147,16 +147,6 @@ pub trait Contract: Serialize + Sized + sealed::Sealed {
     #[doc(hidden)]
     fn read(file: &str, fields: &mut FieldReader<'_>) -> Self;
 }
-
-mod sealed {
-    pub trait Sealed {}
-}
-impl sealed::Sealed for WorkerTask {}
-impl sealed::Sealed for TaskReport {}
-impl sealed::Sealed for Review {}
-impl sealed::Sealed for EscalationReport {}
-impl sealed::Sealed for Summary {}
-impl sealed::Sealed for Instruction {}
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading<T> {

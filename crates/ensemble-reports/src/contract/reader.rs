@@ -1,7 +1,9 @@
 //! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
 //! kept.
 
-use ensemble_core::message::fields::{is_absent, plain_field, strip_quotes, unwrap_value};
+use ensemble_core::message::fields::{
+    TASK_FIELDS, is_absent, plain_field, strip_quotes, unwrap_value,
+};
 use serde_json::{Map, Value as Json};
 
 use super::node::{DocumentNode, MappingField, NodeValue};
@@ -119,6 +121,15 @@ impl<'a> FieldReader<'a> {
             self.wrong(field, "a text");
         }
         text.filter(|text| !text.trim().is_empty())
+    }
+
+    /// Takes the task; without the field it is that of the file's name.
+    pub(super) fn task_id(&mut self, from_name: Option<String>) -> String {
+        let task = self.text(&TASK_FIELDS).or(from_name);
+        task.unwrap_or_else(|| {
+            self.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
+            String::new()
+        })
     }
 
     pub(super) fn required_text(&mut self, names: &[&str], hint: &str) -> String {

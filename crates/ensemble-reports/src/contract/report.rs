@@ -6,10 +6,10 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, ContractKind, stem};
 use super::reader::{FieldReader, read_count};
 use super::words::Status;
-use ensemble_core::message::fields::{EXECUTOR_FIELDS, TASK_FIELDS, WORKER_FIELDS, field_text};
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS, field_text};
 
 /// A worker's report on a finished task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskReport {
     /// The task.
@@ -59,22 +59,7 @@ const ATTEMPT: &str = "attempt";
 
 impl TaskReport {
     pub fn new(task_id: impl Into<String>, status: Status) -> Self {
-        Self {
-            task_id: task_id.into(),
-            status,
-            worker_id: None,
-            executed_by: None,
-            delegated_from: None,
-            summary: None,
-            files_modified: Vec::new(),
-            files_created: Vec::new(),
-            errors: Vec::new(),
-            test_results: None,
-            failure_reason: None,
-            options_considered: Vec::new(),
-            completed_at: None,
-            extra: Map::new(),
-        }
+        Self { task_id: task_id.into(), status, ..Self::default() }
     }
 
     pub fn author(&self) -> Option<&str> {
@@ -104,15 +89,9 @@ impl Contract for TaskReport {
     ];
 
     fn read(file: &str, fields: &mut FieldReader<'_>) -> Self {
-        let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-completed"));
-        let task_id = task_id.unwrap_or_else(|| {
-            fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
-            String::new()
-        });
-        let status = fields.required_choice(STATUS, Status::SPELLINGS);
         Self {
-            task_id,
-            status: status.unwrap_or(Status::Failed),
+            task_id: fields.task_id(stem(file, "-completed")),
+            status: fields.required_choice(STATUS, Status::SPELLINGS).unwrap_or_default(),
             worker_id: fields.text(&WORKER_FIELDS),
             executed_by: fields.text(&EXECUTOR_FIELDS),
             delegated_from: fields.text(&["delegated_from", "delegated_by"]),

@@ -7,10 +7,10 @@ use super::document::{Contract, ContractKind, stem};
 use super::node::DocumentNode;
 use super::reader::{FieldReader, line_of};
 use super::words::{Severity, Verdict};
-use ensemble_core::message::fields::{REVIEWER_FIELDS, TASK_FIELDS, WORKER_FIELDS};
+use ensemble_core::message::fields::{REVIEWER_FIELDS, WORKER_FIELDS};
 
 /// A reviewer's report on a task's work.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Review {
     /// The task.
@@ -62,15 +62,7 @@ pub struct ReviewFinding {
 
 impl Review {
     pub fn new(task_id: impl Into<String>, status: Verdict) -> Self {
-        Self {
-            task_id: task_id.into(),
-            reviewer: None,
-            status,
-            summary: None,
-            findings: Vec::new(),
-            reviewed_at: None,
-            extra: Map::new(),
-        }
+        Self { task_id: task_id.into(), status, ..Self::default() }
     }
 }
 
@@ -163,16 +155,13 @@ fn place_of(place: &str) -> FindingPlace {
         file = &before[..bare(before)];
         numbers.push(number);
     }
-    match numbers[..] {
-        [line] if !file.is_empty() => {
-            FindingPlace { file: file.to_owned(), line: Some(line), column: None }
-        }
-        [column, line] if !file.is_empty() => {
-            FindingPlace { file: file.to_owned(), line: Some(line), column: Some(column) }
-        }
+    let (file, line, column) = match numbers[..] {
+        [line] if !file.is_empty() => (file, Some(line), None),
+        [column, line] if !file.is_empty() => (file, Some(line), Some(column)),
         // Not a place, or one in an unknown format.
-        _ => FindingPlace { file: place.to_owned(), line: None, column: None },
-    }
+        _ => (place, None, None),
+    };
+    FindingPlace { file: file.to_owned(), line, column }
 }
 
 /// The first line of `45`, `45-52` or `L45`.
@@ -188,11 +177,7 @@ impl Contract for Review {
         &["status", "verdict", "result", "task_id", "reviewer", "findings", "reviewed_at"];
 
     fn read(file: &str, fields: &mut FieldReader<'_>) -> Self {
-        let task_id = fields.text(&TASK_FIELDS).or_else(|| stem(file, "-review"));
-        let task_id = task_id.unwrap_or_else(|| {
-            fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
-            String::new()
-        });
+        let task_id = fields.task_id(stem(file, "-review"));
         let status = fields.required_choice(&["status", "verdict", "result"], Verdict::SPELLINGS);
         let findings = fields.items(&["findings", "issues", "comments"]);
         let findings = findings
@@ -202,7 +187,7 @@ impl Contract for Review {
         Self {
             task_id,
             reviewer: fields.text(&[&REVIEWER_FIELDS[..], &WORKER_FIELDS].concat()),
-            status: status.unwrap_or(Verdict::NeedsFix),
+            status: status.unwrap_or_default(),
             summary: fields.prose(&["summary", "comment", "message"]),
             findings,
             reviewed_at: fields.text(&["reviewed_at", "completed_at", "at", "timestamp"]),

@@ -6,12 +6,12 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, ContractKind};
 use super::node::{DocumentNode, NodeValue};
 use super::reader::{FieldReader, line_of, node_count};
-use super::words::SummaryStatus;
+use super::words::{Status, SummaryStatus};
 use ensemble_core::message::Timestamp;
-use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS};
+use ensemble_core::message::fields::{EXECUTOR_FIELDS, WORKER_FIELDS, plain_field};
 
 /// Dispatch's report to Conductor on a batch of tasks.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// The session or workflow.
@@ -66,20 +66,7 @@ pub struct TaskResult {
 
 impl Summary {
     pub fn new(total_tasks: u64) -> Self {
-        Self {
-            session_id: None,
-            batch_id: None,
-            status: SummaryStatus::Failed,
-            total_tasks,
-            completed_tasks: 0,
-            failed_tasks: 0,
-            missing_tasks: Vec::new(),
-            summary: None,
-            task_results: Vec::new(),
-            errors: Vec::new(),
-            completed_at: None,
-            extra: Map::new(),
-        }
+        Self { total_tasks, ..Self::default() }
     }
 
     /// Sets the status and the sentence that follow from the counts. `late` and `missing` are added to the sentence.
@@ -107,12 +94,8 @@ impl TaskResult {
         let Some(below) = node.fields() else {
             let task = line_of(node).trim().to_owned();
             if task.is_empty() {
-                fields.problem(
-                    node.line,
-                    &format!("{name}.task_id"),
-                    "is missing",
-                    "name the task",
-                );
+                let field = format!("{name}.task_id");
+                fields.problem(node.line, &field, "is missing", "name the task");
             }
             return Self::new(task, "success");
         };
@@ -157,13 +140,13 @@ impl Contract for Summary {
                 |(index, node)| TaskResult::read(format!("task_summary[{index}]"), node, fields);
             task_results.extend(items.iter().enumerate().map(read).collect::<Vec<_>>());
         }
-        let done = |status: &str| super::words::Status::read(status);
+        let done = |status: &str| Status::read(status);
         let count = |wanted| {
             let all = task_results.iter().filter(|r| done(&r.status) == Some(wanted));
             all.count() as u64
         };
-        let completed_tasks = completed.unwrap_or_else(|| count(super::words::Status::Success));
-        let failed_tasks = failed.unwrap_or_else(|| count(super::words::Status::Failed));
+        let completed_tasks = completed.unwrap_or_else(|| count(Status::Success));
+        let failed_tasks = failed.unwrap_or_else(|| count(Status::Failed));
         let known = completed_tasks + failed_tasks;
         let total_tasks = total.unwrap_or_else(|| known.max(task_results.len() as u64));
         let missing_tasks = fields.texts(&["missing_tasks", "missing"]);
@@ -196,10 +179,7 @@ impl Contract for Summary {
 }
 
 fn number_in(node: &DocumentNode, wanted: &str) -> Option<u64> {
-    let field = node
-        .fields()?
-        .iter()
-        .find(|field| ensemble_core::message::fields::plain_field(&field.name) == wanted)?;
+    let field = node.fields()?.iter().find(|field| plain_field(&field.name) == wanted)?;
     node_count(&field.node)
 }
 

@@ -76,7 +76,7 @@ impl Contract for WorkerTask {
 
 /// Conductor's orders: `queue/conductor/dispatch-instruction.yaml`, or a message of the type
 /// `dispatch.instruction`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Instruction {
     /// Kind of workers to start.
@@ -112,18 +112,7 @@ pub struct Instruction {
 
 impl Instruction {
     pub fn new(tasks: Vec<WorkerTask>) -> Self {
-        Self {
-            kind: InstructionType::StartWorkers,
-            worker_count: None,
-            worker_agent: None,
-            worker_isolation: None,
-            worker_skills: Vec::new(),
-            tasks,
-            created_at: None,
-            workflow: None,
-            pattern: None,
-            extra: Map::new(),
-        }
+        Self { tasks, ..Self::default() }
     }
 }
 
@@ -150,7 +139,7 @@ impl Contract for Instruction {
             fields.problem(0, &format!("tasks: {task}"), why, "name tasks of this list, in order");
         }
         Self {
-            kind: kind.unwrap_or(InstructionType::StartWorkers),
+            kind: kind.unwrap_or_default(),
             worker_count,
             worker_agent: fields.text(&["worker_agent", "agent"]),
             worker_isolation: fields.text(&["worker_isolation", "isolation"]),

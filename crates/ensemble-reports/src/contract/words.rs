@@ -46,10 +46,12 @@ macro_rules! words {
 
 words! {
     /// Outcome of a task.
+    #[derive(Default)]
     Status ("snake_case") {
         /// The task was done.
         Success = ["success", "succeeded", "successful", "ok", "done", "pass", "passed", "complete", "completed", "finished", "successfully_completed", "completed_successfully", "成功", "完了", "完成", "已完成", "✅", "✔"];
         /// The task was tried and failed.
+        #[default]
         Failed = ["failed", "failure", "fail", "error", "errored", "失敗", "失败", "❌", "✗"];
         /// Another agent or a person must act first.
         Blocked = ["blocked", "blocking", "ブロック", "ブロック中", "保留", "阻塞", "受阻"];
@@ -58,10 +60,12 @@ words! {
 
 words! {
     /// A reviewer's verdict.
+    #[derive(Default)]
     Verdict ("snake_case") {
         /// The work is approved.
         Approved = ["approved", "approve", "accepted", "lgtm", "ok", "pass", "passed", "承認", "批准", "通过", "通過", "✅", "✔"];
         /// The work needs changes.
+        #[default]
         NeedsFix = ["needs_fix", "needs_fixes", "need_fix", "needs_work", "needs_changes", "changes_requested", "request_changes", "rejected", "reject", "fail", "failed", "要修正", "差し戻し", "需要修改", "驳回", "駁回", "❌", "✗"];
     }
 }
@@ -78,20 +82,24 @@ words! {
 
 words! {
     /// Outcome of a batch of tasks.
+    #[derive(Default)]
     SummaryStatus ("snake_case") {
         /// Every task was done.
         Success = ["success", "succeeded", "ok", "done", "all_completed", "completed", "complete", "passed", "成功", "完了", "完成", "已完成"];
         /// At least one task was done and at least one was not.
         Partial = ["partial", "partially_completed", "partial_success", "incomplete", "some_failed", "一部成功", "部分成功"];
         /// No task was done.
+        #[default]
         Failed = ["failed", "failure", "fail", "error", "all_failed", "失敗", "失败"];
     }
 }
 
 words! {
     /// Kind of workers that Dispatch starts.
+    #[derive(Default)]
     InstructionType ("snake_case") {
         /// Workers in panes.
+        #[default]
         StartWorkers = ["start_workers", "start_worker", "workers"];
         /// Workers with one worktree each.
         StartWorktree = ["start_worktree", "start_worktrees", "worktree", "worktrees"];

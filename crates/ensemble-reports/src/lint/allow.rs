@@ -3,7 +3,6 @@
 //! On a line of text a suppression applies to that line. Alone on its line (a comment) it also
 //! applies to the next one. With `allow-file`, or for a rule about missing facts, it applies to the
 //! whole document. Without a reason it suppresses nothing and is a finding itself.
-//! suppresses nothing and is a finding itself.
 
 use super::finding::{LintFinding, LintRule};
 

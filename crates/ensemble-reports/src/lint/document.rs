@@ -85,11 +85,8 @@ pub struct LintedFile {
 impl Linter {
     pub fn file(&self, path: &Path, content: &[u8], shape: TextShape) -> LintedFile {
         let file = path.display().to_string();
-        let findings = match self.content(path, content, shape) {
-            Ok(findings) => findings,
-            Err(finding) => vec![*finding],
-        };
-        LintedFile { file, findings }
+        let findings = self.content(path, content, shape);
+        LintedFile { file, findings: findings.unwrap_or_else(|finding| vec![*finding]) }
     }
 
     fn content(
@@ -119,11 +116,8 @@ impl Linter {
 
     fn prose(&self, text: &str, require: &[RequiredFact]) -> Vec<LintFinding> {
         let (mut findings, allowed) = self.scan(text, true);
-        for fact in require {
-            if !facts::says(*fact, text, &self.options.names) {
-                findings.push(missing(*fact));
-            }
-        }
+        let is_missing = |fact: &&RequiredFact| !facts::says(**fact, text, &self.options.names);
+        findings.extend(require.iter().filter(is_missing).map(|fact| fact.missing()));
         if !require.is_empty() {
             findings.extend(self.wrong_places(text, &mut CheckedFiles::default()));
         }
@@ -180,11 +174,9 @@ impl Linter {
         let lines = LineIndex::new(text);
         self.walk(&node, None, &lines, &mut said);
         findings.append(&mut said.findings);
-        for fact in self.required_of(kind) {
-            if !said.says(fact, &self.options.names) {
-                findings.push(missing(fact));
-            }
-        }
+        let required = self.required_of(kind).into_iter();
+        let missing = required.filter(|fact| !said.says(*fact, &self.options.names));
+        findings.extend(missing.map(RequiredFact::missing));
         findings.sort_by_key(|finding| (finding.line, finding.column));
         let allowed = directives(text);
         allow::apply(&mut findings, &allowed);
@@ -262,10 +254,6 @@ impl Linter {
 
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace('-', "_")
-}
-
-fn missing(fact: RequiredFact) -> LintFinding {
-    LintFinding::of_file(fact.rule(), fact.message(), fact.instead())
 }
 
 #[derive(Default)]

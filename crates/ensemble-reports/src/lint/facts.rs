@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::boundary::is_cjk;
-use super::finding::LintRule;
+use super::finding::{LintFinding, LintRule};
 
 /// A required fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,31 +23,31 @@ pub enum RequiredFact {
 impl RequiredFact {
     pub const ALL: [Self; 4] = [Self::Who, Self::Count, Self::Share, Self::Where];
 
-    pub(super) const fn rule(self) -> LintRule {
-        match self {
-            Self::Who => LintRule::MissingWho,
-            Self::Count => LintRule::MissingCount,
-            Self::Share => LintRule::MissingShare,
-            Self::Where => LintRule::MissingWhere,
-        }
-    }
-
-    pub(super) const fn message(self) -> &'static str {
-        match self {
-            Self::Who => "it does not say who",
-            Self::Count => "it does not say how many",
-            Self::Share => "it does not say what share",
-            Self::Where => "it does not say where",
-        }
-    }
-
-    pub(super) const fn instead(self) -> &'static str {
-        match self {
-            Self::Who => "name the agent, as in `worker_id: worker-1`",
-            Self::Count => "give a number, as in `12 of 12 tests pass`",
-            Self::Share => "give a percentage, as in `(100%)`",
-            Self::Where => "give a path and a line, as in `src/api/auth.py:45-52`",
-        }
+    /// The finding that a text does not state it.
+    pub(super) fn missing(self) -> LintFinding {
+        let (rule, message, instead) = match self {
+            Self::Who => (
+                LintRule::MissingWho,
+                "it does not say who",
+                "name the agent, as in `worker_id: worker-1`",
+            ),
+            Self::Count => (
+                LintRule::MissingCount,
+                "it does not say how many",
+                "give a number, as in `12 of 12 tests pass`",
+            ),
+            Self::Share => (
+                LintRule::MissingShare,
+                "it does not say what share",
+                "give a percentage, as in `(100%)`",
+            ),
+            Self::Where => (
+                LintRule::MissingWhere,
+                "it does not say where",
+                "give a path and a line, as in `src/api/auth.py:45-52`",
+            ),
+        };
+        LintFinding::of_file(rule, message, instead)
     }
 }
 

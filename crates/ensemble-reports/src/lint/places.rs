@@ -34,6 +34,7 @@ impl CheckedFiles {
     }
 }
 
+/// Links are followed, but only to targets below the root.
 fn count_lines(root: &Path, path: &str) -> Result<u64, &'static str> {
     const ABSENT: &str = "does not exist";
     let root = root.canonicalize().map_err(|_| ABSENT)?;
