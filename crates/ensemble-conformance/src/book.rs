@@ -54,7 +54,7 @@ pub struct LoadFigures {
     pub seconds: f64,
     pub by_client: HashMap<String, u64>,
 }
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LoadHistory {
     seed: u64,
     pub(super) next: u64,
@@ -70,17 +70,7 @@ pub(super) struct LoadHistory {
 
 impl LoadHistory {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            next: 0,
-            sending: 0,
-            stored: BTreeMap::new(),
-            unknown: HashSet::new(),
-            deliveries: HashSet::new(),
-            settled: HashMap::new(),
-            played: LoadFigures::default(),
-            wrong: Vec::new(),
-        }
+        Self { seed, ..Self::default() }
     }
 
     pub(super) fn fail(&mut self, rule: ProtocolRule, text: String) {
@@ -126,10 +116,7 @@ impl LoadHistory {
     }
 
     pub(super) fn received(&mut self, answer: &Value, body: &str) {
-        let (id, epoch) = (
-            answer["id"].as_str().unwrap_or_default().to_owned(),
-            answer["epoch"].as_u64().unwrap_or(0),
-        );
+        let (id, epoch) = delivery_of(answer);
         if self.settled.get(&id).is_some_and(|settled| epoch > *settled) {
             self.fail(
                 FENCE,
@@ -146,20 +133,26 @@ impl LoadHistory {
     }
 
     pub(super) fn extended(&mut self, answer: &Value) {
-        match (answer["ok"] == true, answer["error"] == "lease_lost") {
-            (true, _) => self.played.extended += 1,
-            (_, true) => self.played.leases_lost += 1,
-            _ => self.fail(FENCE, format!("extend: {answer}")),
+        if self.has_succeeded("extend", answer) {
+            self.played.extended += 1;
         }
     }
 
     pub(super) fn released(&mut self, answer: &Result<Value, String>) {
-        let Ok(answer) = answer else { return };
-        match (answer["ok"] == true, answer["error"] == "lease_lost") {
-            (true, _) => self.played.released += 1,
-            (_, true) => self.played.leases_lost += 1,
-            _ => self.fail(FENCE, format!("release: {answer}")),
+        if answer.as_ref().is_ok_and(|answer| self.has_succeeded("release", answer)) {
+            self.played.released += 1;
         }
+    }
+
+    /// Whether a call under a lease was made. A lost lease is counted; any other refusal is a failure.
+    fn has_succeeded(&mut self, call: &str, answer: &Value) -> bool {
+        let is_made = answer["ok"] == true;
+        match answer["error"] == "lease_lost" {
+            _ if is_made => {}
+            true => self.played.leases_lost += 1,
+            false => self.fail(FENCE, format!("{call}: {answer}")),
+        }
+        is_made
     }
 
     pub(super) fn settled(
@@ -172,18 +165,13 @@ impl LoadHistory {
             self.played.settles_unknown += 1;
             return;
         };
-        let (id, epoch) =
-            (received["id"].as_str().unwrap_or_default(), received["epoch"].as_u64().unwrap_or(0));
-        if answer["ok"] != true {
-            match answer["error"] == "lease_lost" {
-                true => self.played.leases_lost += 1,
-                false => self.fail(FENCE, format!("settle of {id}: {answer}")),
-            }
+        let (id, epoch) = delivery_of(received);
+        if !self.has_succeeded(&format!("settle of {id}"), answer) {
             return;
         }
         self.played.settled += 1;
         *self.played.by_client.entry(client.to_owned()).or_default() += 1;
-        if let Some(before) = self.settled.insert(id.to_owned(), epoch) {
+        if let Some(before) = self.settled.insert(id.clone(), epoch) {
             self.fail(FENCE, format!("{id} was settled twice, in deliveries {before} and {epoch}"));
         }
     }
@@ -210,33 +198,29 @@ impl LoadHistory {
                 self.fail(STATES, format!("message {seq} is done twice: done/{name} and {other}"));
             }
         }
-        let lost: Vec<_> =
-            self.stored.iter().filter(|(seq, id)| found.get(seq) != Some(id)).collect();
-        let lost: Vec<String> =
-            lost.iter().map(|(seq, id)| format!("message {seq} ({id}) is lost")).collect();
-        lost.into_iter().for_each(|text| self.fail(RENAME, text));
-        let settled: Vec<_> = self
-            .settled
-            .keys()
-            .filter(|id| !done.join(format!("{id}.yaml")).exists())
-            .cloned()
-            .collect();
-        settled
-            .into_iter()
-            .for_each(|id| self.fail(FENCE, format!("{id} was settled and is not in done/")));
+        let lost = self.stored.iter().filter(|(seq, id)| found.get(seq) != Some(id));
+        let lost = lost.map(|(seq, id)| (RENAME, format!("message {seq} ({id}) is lost")));
+        let left = self.settled.keys().filter(|id| !done.join(format!("{id}.yaml")).exists());
+        let left = left.map(|id| (FENCE, format!("{id} was settled and is not in done/")));
+        let failures: Vec<_> = lost.chain(left).collect();
+        failures.into_iter().for_each(|(rule, text)| self.fail(rule, text));
         // Side files of former holders are left to the sweep.
         if let Err(error) = spool.sweep() {
             self.fail(STATES, format!("sweep: {error}"));
         }
         match spool.fsck(false) {
             Ok(findings) => {
-                let texts: Vec<_> =
-                    findings.iter().map(|finding| format!("fsck: {finding:?}")).collect();
-                texts.into_iter().for_each(|text| self.fail(STATES, text));
+                findings.iter().for_each(|it| self.fail(STATES, format!("fsck: {it:?}")));
             }
             Err(error) => self.fail(STATES, format!("fsck: {error}")),
         }
     }
+}
+
+/// The id and the epoch that a receive has answered.
+fn delivery_of(answer: &Value) -> (String, u64) {
+    let id = answer["id"].as_str().unwrap_or_default();
+    (id.to_owned(), answer["epoch"].as_u64().unwrap_or(0))
 }
 
 fn number(body: &str) -> Option<u64> {

@@ -176,12 +176,8 @@ impl VectorCase {
         for state in ["new", "front", "cur", "done", "dead", "lease", "../../tmp"] {
             fs::create_dir_all(mailbox.join(state))?;
         }
-        let below = [(&mailbox, &self.files), (&queue.to_owned(), &self.queue_files)];
-        for (dir, laid) in
-            below.into_iter().flat_map(|(dir, all)| all.iter().map(move |f| (dir, f)))
-        {
-            laid.write(dir)?;
-        }
+        self.files.iter().try_for_each(|laid| laid.write(&mailbox))?;
+        self.queue_files.iter().try_for_each(|laid| laid.write(queue))?;
         if let Some(settings) = &self.settings {
             fs::write(mailbox.join("mailbox.yaml"), settings)?;
         }
@@ -231,8 +227,8 @@ impl CaseRun<'_> {
     fn steps(&mut self, subject: &mut dyn TestedClient) -> Result<(), String> {
         for (number, step) in (1..).zip(&self.case.steps) {
             let verb = step.call["op"].as_str().unwrap_or_default();
-            self.step(step, subject)
-                .map_err(|failure| format!("call {number}, {verb}: {failure}"))?;
+            let made = self.step(step, subject);
+            made.map_err(|failure| format!("call {number}, {verb}: {failure}"))?;
         }
         Ok(())
     }
@@ -246,7 +242,7 @@ impl CaseRun<'_> {
         let is_send = call["op"] == "send";
         if is_send || call["op"] == "receive" {
             let content = if is_send { body.clone().unwrap_or_default() } else { String::new() };
-            fs::write(&body_file, content).map_err(|error| error.to_string())?;
+            fs::write(&body_file, content).map_err(text)?;
             call.insert("body_file".to_owned(), body_file.display().to_string().into());
         }
         let call = Value::Object(call);
@@ -267,10 +263,8 @@ impl CaseRun<'_> {
         }
         match body.filter(|_| !is_send) {
             Some(body) if fs::read(&body_file).ok().as_deref() != Some(body.as_bytes()) => {
-                let given = String::from_utf8_lossy(&fs::read(&body_file).unwrap_or_default())
-                    .chars()
-                    .take(200)
-                    .collect::<String>();
+                let given = fs::read(&body_file).unwrap_or_default();
+                let given: String = String::from_utf8_lossy(&given).chars().take(200).collect();
                 Err(format!("the body should be {body:?}, it is {given:?}"))
             }
             _ => Ok(()),
@@ -347,13 +341,18 @@ impl CaseRun<'_> {
         }
     }
 
+    /// The queue and the mailbox as our library reads them.
+    fn read_by_us(&self) -> Result<(Spool, Name), String> {
+        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(text)?;
+        Ok((spool, Name::new(MAILBOX).map_err(text)?))
+    }
+
     fn reasons(&self) -> Result<(), String> {
         if self.case.reasons.is_empty() {
             return Ok(());
         }
-        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
-        let letters = spool.dead_letters(&mailbox).map_err(|error| error.to_string())?;
+        let (spool, mailbox) = self.read_by_us()?;
+        let letters = spool.dead_letters(&mailbox).map_err(text)?;
         for wanted in &self.case.reasons {
             let id = self.with_ids(&wanted.id);
             let letter = letters.iter().find(|letter| letter.id.as_str() == id);
@@ -375,9 +374,8 @@ impl CaseRun<'_> {
         if files.len() != wanted.len() {
             return Err(format!("lease/ should have {wanted:?}, it has {files:?}"));
         }
-        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
-        let seen = spool.observe(&mailbox).map_err(|error| error.to_string())?;
+        let (spool, mailbox) = self.read_by_us()?;
+        let seen = spool.observe(&mailbox).map_err(text)?;
         for lease in wanted {
             let agrees = seen.iter().any(|seen| {
                 (seen.lease.id.as_str(), seen.lease.epoch) == (&*lease.id, lease.epoch)
@@ -392,9 +390,8 @@ impl CaseRun<'_> {
 
     fn overflow(&self) -> Result<(), String> {
         let Some(wanted) = &self.case.overflow else { return Ok(()) };
-        let mailbox = Name::new(MAILBOX).map_err(|error| error.to_string())?;
-        let spool = Spool::open(self.queue, SpoolOptions::default()).map_err(|e| e.to_string())?;
-        let found = spool.overflow(&mailbox).map_err(|error| error.to_string())?;
+        let (spool, mailbox) = self.read_by_us()?;
+        let found = spool.overflow(&mailbox).map_err(text)?;
         let found = serde_json::to_value(&found).unwrap_or_default();
         match wanted.iter().all(|(key, value)| found.get(key) == Some(value)) {
             true => Ok(()),
@@ -411,9 +408,9 @@ impl CaseRun<'_> {
             });
             let Some(file) = file else { return Err(format!("no file holds {id}")) };
             let path = self.mailbox().join(file);
-            let content = fs::read(&path).map_err(|error| error.to_string())?;
+            let content = fs::read(&path).map_err(text)?;
             let plain = PathBuf::from(format!("{id}.yaml"));
-            let envelope = Envelope::decode(&content, &plain).map_err(|e| e.to_string())?;
+            let envelope = Envelope::decode(&content, &plain).map_err(text)?;
             let read = serde_json::to_value(&envelope).unwrap_or_default();
             for (key, value) in wanted.iter().filter(|(key, _)| *key != "id") {
                 if read.get(key) != Some(value) {
@@ -422,7 +419,7 @@ impl CaseRun<'_> {
                     ));
                 }
             }
-            let mode = fs::metadata(&path).map_err(|error| error.to_string())?.permissions().mode();
+            let mode = fs::metadata(&path).map_err(text)?.permissions().mode();
             if mode & 0o777 != 0o600 {
                 return Err(format!("the file has mode {:o}", mode & 0o777));
             }
@@ -432,9 +429,7 @@ impl CaseRun<'_> {
 
     fn is_refused(&self) -> bool {
         let dead = self.messages().unwrap_or_default();
-        let open = Spool::open(self.queue, SpoolOptions::default());
-        let mailbox = Name::new(MAILBOX);
-        let (Ok(spool), Ok(mailbox)) = (open, mailbox) else { return false };
+        let Ok((spool, mailbox)) = self.read_by_us() else { return false };
         let letters = spool.dead_letters(&mailbox).unwrap_or_default();
         dead.iter().all(|file| file.starts_with("dead/"))
             && letters.len() == 1
@@ -450,6 +445,10 @@ impl CaseStep {
             Some(times) => body.repeat(times),
         }
     }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 /// Whether an answer's member is as expected. Words of errors are alternatives, divided by `|`.

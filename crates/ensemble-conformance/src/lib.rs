@@ -202,11 +202,8 @@ fn under_lease(op: &str, received: &Value) -> Value {
 }
 
 fn accepted(answer: Result<Value, String>) -> Result<Value, String> {
-    match answer {
-        Ok(answer) if answer["ok"] == true => Ok(answer),
-        Ok(answer) => Err(format!("the answer is {answer}")),
-        Err(error) => Err(error),
-    }
+    let answer = answer?;
+    if answer["ok"] == true { Ok(answer) } else { Err(format!("the answer is {answer}")) }
 }
 
 /// Serves the adapter for our own library, until stdin ends.

@@ -115,9 +115,6 @@ fn judge(traced: &TracedCalls, checks: &mut StageChecks<'_>) {
     // The first answer is the greeting, the second that of the first message.
     let call = |number: usize| traced.calls.get(number).map_or(&[][..], Vec::as_slice);
     let (send, receive, settle, release) = (call(2), call(3), call(4), call(6));
-    let is_letter = |event: &Event| {
-        matches!(event, Event::Move { to, .. } if is_in(to, "dead")) && !is_reason(event)
-    };
     let bury = traced.calls.iter().find(|call| call.iter().any(is_letter));
     let bury = bury.map_or(&[][..], Vec::as_slice);
     checks.add_check("publish_is_a_rename_out_of_tmp", PUBLISH, publish(send));
@@ -170,10 +167,8 @@ fn synced_file(call: &[Event]) -> Result<(), String> {
         Event::Sync(path) => is_in(path, "tmp"),
         event => *event == Event::SyncAll,
     };
-    match is_synced_there(&call[at..], "new") || call[..at].iter().any(is_sync) {
-        true => Ok(()),
-        false => Err("the file was not synced before its rename".to_owned()),
-    }
+    let is_synced = is_synced_there(&call[at..], "new") || call[..at].iter().any(is_sync);
+    ensure(is_synced, || "the file was not synced before its rename".to_owned())
 }
 
 fn synced_directory(call: &[Event], state: &str) -> Result<(), String> {
@@ -182,10 +177,8 @@ fn synced_directory(call: &[Event], state: &str) -> Result<(), String> {
         Event::Sync(path) => path.file_name().is_some_and(|name| name == state),
         event => *event == Event::SyncAll,
     };
-    match is_synced_there(&call[at..], state) || call[at..].iter().any(is_sync) {
-        true => Ok(()),
-        false => Err(format!("{state}/ was not synced between the rename and the answer")),
-    }
+    let is_synced = is_synced_there(&call[at..], state) || call[at..].iter().any(is_sync);
+    ensure(is_synced, || format!("{state}/ was not synced between the rename and the answer"))
 }
 
 /// Whether the file is synced under its new name, which makes both safe where names go with files.
@@ -197,34 +190,33 @@ fn locked(call: &[Event], state: &str, exclusively: bool) -> Result<(), String> 
     let at = moved(call, state)?;
     let is_lock =
         |event: &Event| matches!(event, Event::Lock { exclusive } if *exclusive || !exclusively);
-    match call[..at].iter().any(is_lock) {
-        true => Ok(()),
-        false => Err(format!("gate.lock was not held at the rename into {state}/")),
-    }
+    let is_locked = call[..at].iter().any(is_lock);
+    ensure(is_locked, || format!("gate.lock was not held at the rename into {state}/"))
 }
 
 fn linked_reason(call: &[Event]) -> Result<(), String> {
     let is_linked =
         |event: &Event| matches!(event, Event::Move { is_link: true, .. }) && is_reason(event);
-    match call.iter().any(is_linked) {
-        true => Ok(()),
-        false => Err("the reason was not linked".to_owned()),
-    }
+    ensure(call.iter().any(is_linked), || "the reason was not linked".to_owned())
 }
 
 fn reason_first(call: &[Event]) -> Result<(), String> {
-    let letter = call.iter().position(|event| {
-        matches!(event, Event::Move { to, .. } if is_in(to, "dead")) && !is_reason(event)
-    });
+    let letter = call.iter().position(is_letter);
     let reason = call.iter().position(is_reason);
-    match (reason, letter) {
-        (Some(reason), Some(letter)) if reason < letter => Ok(()),
-        _ => Err("the letter moved before its reason was in dead/".to_owned()),
-    }
+    let is_first = reason.zip(letter).is_some_and(|(reason, letter)| reason < letter);
+    ensure(is_first, || "the letter moved before its reason was in dead/".to_owned())
+}
+
+fn is_letter(event: &Event) -> bool {
+    matches!(event, Event::Move { to, .. } if is_in(to, "dead")) && !is_reason(event)
 }
 
 fn is_reason(event: &Event) -> bool {
     matches!(event, Event::Move { to, .. } if to.to_string_lossy().ends_with("@reason.yaml"))
+}
+
+fn ensure(is_so: bool, failure: impl FnOnce() -> String) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(failure()) }
 }
 
 /// The first rename into a state, whose position is returned.

@@ -52,14 +52,6 @@ impl HeldTasks {
         types::BOARD_WRITTEN,
     ];
 
-    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
-        let mut found = Self::default();
-        for record in records {
-            found.apply_record(record);
-        }
-        found
-    }
-
     pub fn apply_record(&mut self, record: &Record) {
         let text = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
         let number =

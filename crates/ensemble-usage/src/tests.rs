@@ -207,14 +207,8 @@ fn what_is_no_record_counts_as_nothing() {
     let link = home.path().join("link.jsonl");
     std::os::unix::fs::symlink(&file, &link).expect("a link");
     let pipe = home.path().join("pipe.jsonl");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &pipe,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .expect("a pipe");
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).expect("a pipe");
     for program in [RecordedProgram::Claude, RecordedProgram::Codex, RecordedProgram::Gemini] {
         assert_eq!(read(program, &[file.clone(), link.clone(), pipe.clone()]), []);
     }
@@ -248,7 +242,8 @@ fn a_request_counts_for_the_task_that_its_agent_held() {
         ),
     ];
     assert!(log.iter().all(|record| RecordType::new(record.kind.as_str()).is_ok()));
-    let held = HeldTasks::of(&log);
+    let mut held = HeldTasks::default();
+    log.iter().for_each(|record| held.apply_record(record));
     let at = |second| held.task_at("w1", stamp(second));
     assert_eq!(
         [9, 10, 19, 20, 26, 30, 39, 40, 44, 45, 59].map(at),

@@ -129,10 +129,9 @@ impl SpanAssembler {
         let mut finished = self.finished(u64::MAX);
         if open {
             let lives = self.lives.into_values();
-            finished.extend(lives.map(|life| FinishedSpans {
-                mark: None,
-                at: life.until(),
-                spans: life.spans(),
+            finished.extend(lives.map(|life| {
+                let at = life.until();
+                FinishedSpans { mark: None, at, spans: life.spans() }
             }));
         }
         finished
@@ -221,39 +220,27 @@ impl SpanAssembler {
             None => return,
         };
         let Some(life) = self.lives.get_mut(&number) else { return };
-        let (epoch, at) = (epoch(record), record.timestamp);
-        let is_last = match kind {
-            types::MESSAGE_ACKED => {
-                life.ack(record, epoch);
-                false
-            }
-            types::MESSAGE_EXTENDED => {
-                life.note_delivery(record, epoch);
-                false
-            }
-            types::MESSAGE_RELEASED => {
-                life.end_delivery(record, epoch, "released", None);
-                false
-            }
-            types::MESSAGE_SETTLED => {
-                life.end_delivery(record, epoch, "settled", None);
-                life.end(at, "settled", None)
-            }
-            types::MESSAGE_WITHDRAWN => {
-                life.end_delivery(record, epoch, "withdrawn", None);
-                life.end(at, "withdrawn", None)
-            }
+        let epoch = epoch(record);
+        let end = match kind {
+            types::MESSAGE_SETTLED => Some(("settled", None)),
+            types::MESSAGE_WITHDRAWN => Some(("withdrawn", None)),
             types::MESSAGE_DEAD => {
                 let reason = text(record, "reason");
-                let failure = (!reason.starts_with(SUPERSEDED)).then(|| reason.to_owned());
-                life.end_delivery(record, epoch, "dead", failure.clone());
-                life.end(at, "dead", failure)
+                Some(("dead", (!reason.starts_with(SUPERSEDED)).then(|| reason.to_owned())))
             }
-            _ => {
-                life.add_event(record);
-                false
-            }
+            _ => None,
         };
+        let is_last = end.is_some_and(|(outcome, failure)| {
+            life.end_delivery(record, epoch, outcome, failure.clone());
+            life.end(record.timestamp, outcome, failure)
+        });
+        match kind {
+            types::MESSAGE_SETTLED | types::MESSAGE_WITHDRAWN | types::MESSAGE_DEAD => {}
+            types::MESSAGE_ACKED => life.ack(record, epoch),
+            types::MESSAGE_EXTENDED => life.note_delivery(record, epoch),
+            types::MESSAGE_RELEASED => life.end_delivery(record, epoch, "released", None),
+            _ => life.add_event(record),
+        }
         let (is_waiting, mailbox) = (life.is_waiting(), life.origin.mailbox.clone());
         let waiting = self.waiting.entry(mailbox).or_default();
         match is_waiting {

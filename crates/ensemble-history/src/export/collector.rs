@@ -96,30 +96,19 @@ impl Collector {
     pub fn send(&self, request: &Value) -> Result<(), CollectorRefusal> {
         let exchange = self.exchange(request.to_string());
         let limited = async { tokio::time::timeout(ANSWER_LIMIT, exchange).await };
+        let later = |text: String| Err(CollectorRefusal::Later(format!("{} {text}", self.url)));
         let (status, body) = match self.runtime.block_on(limited) {
             Ok(Ok(answer)) => answer,
             Ok(Err(fault)) => {
-                let why = one_line(&fault.to_string());
-                return Err(CollectorRefusal::Later(format!(
-                    "{} does not answer: {why}",
-                    self.url
-                )));
+                return later(format!("does not answer: {}", one_line(&fault.to_string())));
             }
-            Err(_) => {
-                let limit = ANSWER_LIMIT.as_secs();
-                let text = format!("{} does not answer within {limit} s", self.url);
-                return Err(CollectorRefusal::Later(text));
-            }
+            Err(_) => return later(format!("does not answer within {} s", ANSWER_LIMIT.as_secs())),
         };
         let shown: String = one_line(&body).chars().take(SHOWN_CHARS_MAX).collect();
         match status {
             200..=299 => rejected(&body).map_or(Ok(()), |text| Err(CollectorRefusal::Never(text))),
-            status if LATER.contains(&status) => {
-                Err(CollectorRefusal::Later(format!("{} answers {status}: {shown}", self.url)))
-            }
-            status => {
-                Err(CollectorRefusal::Never(format!("{} answers {status}: {shown}", self.url)))
-            }
+            _ if LATER.contains(&status) => later(format!("answers {status}: {shown}")),
+            _ => Err(CollectorRefusal::Never(format!("{} answers {status}: {shown}", self.url))),
         }
     }
 

@@ -28,7 +28,7 @@ pub type MetricLabels = Vec<(&'static str, String)>;
 pub struct MetricSample {
     pub kind: MetricKind,
     pub name: &'static str,
-    help: &'static str,
+    pub(super) help: &'static str,
     /// How a series of a histogram continues behind its name.
     pub part: &'static str,
     pub labels: MetricLabels,
@@ -44,11 +44,6 @@ impl MetricSample {
         value: f64,
     ) -> Self {
         Self { kind, name, help, part: "", labels, value }
-    }
-
-    pub(super) const fn part(mut self, part: &'static str) -> Self {
-        self.part = part;
-        self
     }
 }
 

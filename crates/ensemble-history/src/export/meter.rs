@@ -6,7 +6,7 @@ use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 
 use super::assembler::text;
-use super::exposition::{MetricKind, MetricLabels, MetricSample};
+use super::exposition::{MetricKind, MetricSample};
 
 /// The upper bounds of the durations' buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0];
@@ -138,33 +138,23 @@ impl LogMeter {
     }
 
     pub fn samples(&self) -> Vec<MetricSample> {
+        let counter = |name, help, labels, count: u64| {
+            MetricSample::new(MetricKind::Counter, name, help, labels, count as f64)
+        };
         let mut samples = Vec::new();
         for (index, (_, name, help, label)) in COUNTERS.iter().enumerate() {
             let counted = self.counts.iter().filter(|((counter, _), _)| *counter == index);
-            for ((_, value), count) in counted {
-                let labels = vec![(*label, value.clone())];
-                samples.push(MetricSample::new(
-                    MetricKind::Counter,
-                    name,
-                    help,
-                    labels,
-                    *count as f64,
-                ));
-            }
+            samples.extend(counted.map(|((_, value), count)| {
+                counter(*name, *help, vec![(*label, value.clone())], *count)
+            }));
         }
         for ((agent, result), count) in &self.nudges {
             let labels = vec![("agent", agent.clone()), ("result", (*result).to_owned())];
             let (name, help) = ("ensemble_nudges_total", "Nudges, by their outcome.");
-            samples.push(MetricSample::new(MetricKind::Counter, name, help, labels, *count as f64));
+            samples.push(counter(name, help, labels, *count));
         }
         let (name, help) = ("ensemble_log_records_total", "Records of the event log.");
-        samples.push(MetricSample::new(
-            MetricKind::Counter,
-            name,
-            help,
-            Vec::new(),
-            self.records as f64,
-        ));
+        samples.push(counter(name, help, Vec::new(), self.records));
         let help = "Time from the publish of a message to its first ack.";
         histogram(&mut samples, "ensemble_message_ack_seconds", help, &self.until_ack);
         let help = "Time from the publish of a message to its settle.";
@@ -180,13 +170,11 @@ fn histogram(
     all: &BTreeMap<String, DurationHistogram>,
 ) {
     for (mailbox, durations) in all {
-        let labels = || -> MetricLabels { vec![("mailbox", mailbox.clone())] };
         let mut add = |part, bound: Option<String>, value| {
-            let mut labels = labels();
+            let mut labels = vec![("mailbox", mailbox.clone())];
             labels.extend(bound.map(|bound| ("le", bound)));
-            samples.push(
-                MetricSample::new(MetricKind::Histogram, name, help, labels, value).part(part),
-            );
+            let sample = MetricSample::new(MetricKind::Histogram, name, help, labels, value);
+            samples.push(MetricSample { part, ..sample });
         };
         for (bound, count) in BUCKETS.iter().zip(durations.buckets) {
             add("_bucket", Some(bound.to_string()), count as f64);

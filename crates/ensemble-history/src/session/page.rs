@@ -104,10 +104,10 @@ fn header(out: &mut String, story: &SessionStory, session: &str) {
         (0, 0) => ("good", "nothing went wrong".to_owned()),
         (0, odd) => ("odd", format!("{} to look at", plural(odd, "thing"))),
         (bad, 0) => ("bad", format!("{} went wrong", plural(bad, "thing"))),
-        (bad, odd) => (
-            "bad",
-            format!("{} went wrong, {} more to look at", plural(bad, "thing"), grouped(odd)),
-        ),
+        (bad, odd) => {
+            let (bad, odd) = (plural(bad, "thing"), grouped(odd));
+            ("bad", format!("{bad} went wrong, {odd} more to look at"))
+        }
     };
     let state = if story.has_ended { "" } else { " · still running" };
     let when = |at: Option<Timestamp>| at.map_or_else(String::new, |at| clock(at, "full"));

@@ -51,9 +51,7 @@ pub(super) fn troubles(out: &mut String, story: &SessionStory) {
         return;
     }
     out.push_str("<ol class=\"troubles\">\n");
-    for trouble in story.troubles.iter().take(TROUBLES_MAX) {
-        self::trouble(out, trouble);
-    }
+    story.troubles.iter().take(TROUBLES_MAX).for_each(|it| trouble(out, it));
     out.push_str("</ol>\n");
     let listed = story.troubles.len().min(TROUBLES_MAX) as u64;
     let hidden = story.troubles.len() as u64 + story.troubles_hidden - listed;
@@ -173,11 +171,8 @@ pub(super) fn agents(out: &mut String, story: &SessionStory, present: Option<&Se
             let time = if time.is_zero() { "–".to_owned() } else { took(time) };
             let _ = write!(out, "<td>{time}</td>");
         }
-        for count in [agent.sent, agent.received, agent.settled, agent.given_back] {
-            cell(out, count);
-        }
-        cell(out, agent.nudges);
-        cell(out, agent.deferrals);
+        let moves = [agent.sent, agent.received, agent.settled, agent.given_back];
+        moves.into_iter().chain([agent.nudges, agent.deferrals]).for_each(|it| cell(out, it));
         if let Some(usage) = usage {
             match usage.get(name) {
                 Some(used) => {
@@ -196,11 +191,9 @@ pub(super) fn agents(out: &mut String, story: &SessionStory, present: Option<&Se
     }
     let hidden: u64 = story.agents.values().map(|agent| agent.hidden).sum();
     if hidden > 0 {
-        let _ = writeln!(
-            out,
-            "<p class=\"more\">{} stretches are counted, but not drawn.</p>",
-            grouped(hidden)
-        );
+        let hidden = grouped(hidden);
+        let _ =
+            writeln!(out, "<p class=\"more\">{hidden} stretches are counted, but not drawn.</p>");
     }
     out.push_str("</section>\n");
 }

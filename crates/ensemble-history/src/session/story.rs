@@ -194,8 +194,7 @@ impl SessionStory {
         let (agent, at) = (text("agent"), record.timestamp);
         match record.kind.as_str() {
             types::AGENT_STATE => {
-                let next = text("to");
-                let why = text("why");
+                let (next, why) = (text("to"), text("why"));
                 let part = self.agent(&agent);
                 part.is_watched = true;
                 let ended = part.states.enter(at, &next, &why);
@@ -395,15 +394,9 @@ impl SessionStory {
             };
             if one.task.is_none() {
                 let story = one.story.unwrap_or_else(|| format!("a:{holder}"));
-                let (label, is_open) = (one.label, true);
-                self.agent(&holder).hold(HeldSpan {
-                    label,
-                    from,
-                    to: end,
-                    is_open,
-                    is_dead: false,
-                    story,
-                });
+                let (label, is_open, is_dead) = (one.label, true, false);
+                let hold = HeldSpan { label, from, to: end, is_open, is_dead, story };
+                self.agent(&holder).hold(hold);
             }
         }
     }

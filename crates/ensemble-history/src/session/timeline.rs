@@ -55,6 +55,18 @@ struct TimelineBar {
     count: u32,
 }
 
+impl TimelineBar {
+    const fn new(
+        class: &'static str,
+        (from, to): (Timestamp, Timestamp),
+        label: String,
+        title: String,
+        story: String,
+    ) -> Self {
+        Self { class, from, to, label, title, story, count: 1 }
+    }
+}
+
 /// The lanes of the agents, the most stuck first, with the requests between them.
 pub(super) fn agents(story: &SessionStory) -> String {
     let Some(scale) = TimeScale::of(story) else { return String::new() };
@@ -93,14 +105,10 @@ fn lane(
         None => format!("{} done", agent.settled),
     };
     row_head(out, name, &note, &format!("a:{name}"), scale);
-    let states = agent.states.spans.iter().map(|span| TimelineBar {
-        class: state_class(&span.state),
-        from: span.from,
-        to: span.to,
-        label: span.state.clone(),
-        title: format!("{} {}: {}", span.state, took(span.to.since(span.from)), span.why),
-        story: format!("a:{name}"),
-        count: 1,
+    let states = agent.states.spans.iter().map(|span| {
+        let title = format!("{} {}: {}", span.state, took(span.to.since(span.from)), span.why);
+        let (class, time) = (state_class(&span.state), (span.from, span.to));
+        TimelineBar::new(class, time, span.state.clone(), title, format!("a:{name}"))
     });
     bars(out, "state", states.collect(), scale);
     let holds = agent.holds.iter().map(|hold| {
@@ -110,15 +118,9 @@ fn lane(
             (_, true) => ("held open", "so far"),
             _ => ("held", ""),
         };
-        TimelineBar {
-            class,
-            from: hold.from,
-            to: hold.to,
-            label: hold.label.clone(),
-            title: format!("held {} for {time} {how}", hold.label),
-            story: hold.story.clone(),
-            count: 1,
-        }
+        let title = format!("held {} for {time} {how}", hold.label);
+        let (label, story) = (hold.label.clone(), hold.story.clone());
+        TimelineBar::new(class, (hold.from, hold.to), label, title, story)
     });
     bars(out, "hold", holds.collect(), scale);
     let end = story.end.unwrap_or(scale.start);
@@ -126,15 +128,13 @@ fn lane(
         let to = asked.closed.as_ref().map_or(end, |(at, _)| *at);
         let title =
             format!("waited {} for {}: {}", took(asked.waited(end)), asked.to, asked.label());
-        let (label, story) = (String::new(), format!("r:{}", asked.id));
-        TimelineBar { class: "ask", from: asked.opened, to, label, title, story, count: 1 }
+        let (time, story) = ((asked.opened, to), format!("r:{}", asked.id));
+        TimelineBar::new("ask", time, String::new(), title, story)
     });
     bars(out, "asked", asked.collect(), scale);
-    let bad = |trouble: &&super::trouble::SessionTrouble| {
-        trouble.who == *name && trouble.weight == TroubleWeight::Bad
-    };
+    let bad = story.troubles.iter().filter(|trouble| trouble.weight == TroubleWeight::Bad);
     let mut last = -1.0_f64;
-    for trouble in story.troubles.iter().filter(bad) {
+    for trouble in bad.filter(|trouble| trouble.who == *name) {
         let at = trouble.at.map_or(0.0, |at| scale.percent(at));
         if at - last >= MERGE_PERCENT * 4.0 || last < 0.0 {
             let title = escaped(&format!("{name} {}", trouble.what));
@@ -334,15 +334,9 @@ fn stages(name: &str, track: &TaskTrack) -> Vec<TimelineBar> {
             TaskStage::Dead | TaskStage::Over => ("dead", "is a dead letter of"),
         };
         let who = if span.who.is_empty() { "any agent" } else { &span.who };
-        TimelineBar {
-            class,
-            from: span.from,
-            to: span.to,
-            label: span.who.clone(),
-            title: format!("{name} {what} {who}, {time}"),
-            story: format!("t:{name}"),
-            count: 1,
-        }
+        let title = format!("{name} {what} {who}, {time}");
+        let span_time = (span.from, span.to);
+        TimelineBar::new(class, span_time, span.who.clone(), title, format!("t:{name}"))
     };
     track.spans.iter().map(stage).collect()
 }
