@@ -25,12 +25,10 @@ use std::time::Duration;
 
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
-use ensemble_project::Project;
 use ensemble_project::alarm_list::{AlarmList, UnsentAlarm};
 use ensemble_project::status::ACTOR;
 use ensemble_project::troubles;
@@ -43,6 +41,7 @@ use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde_json::json;
 
 use crate::board_leases;
+use crate::context::WatchContext;
 
 const ALARM_TYPE: &str = "board.alarm";
 const USUAL_RECIPIENT: &str = "conductor";
@@ -63,9 +62,8 @@ struct ReadBoard {
 
 /// Watches the blackboard for alarms.
 pub(crate) struct AlarmReporter {
+    context: Arc<WatchContext>,
     watch: AlarmWatch<AlarmKey>,
-    /// The state directory, with the list of what was raised.
-    state: PathBuf,
     interval: Duration,
     next_look: Monotonic,
     read: Option<ReadBoard>,
@@ -79,7 +77,8 @@ pub(crate) struct AlarmReporter {
 
 impl AlarmReporter {
     /// Continues from the state of the previous watcher.
-    pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
+    pub(crate) fn open(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         let (mut watch, mut unsent) = (AlarmWatch::new(), BTreeMap::new());
         match AlarmList::read(&project.state) {
             Ok(list) => {
@@ -92,8 +91,8 @@ impl AlarmReporter {
             Err(error) => tracing::warn!(%error, "cannot read the list of raised alarms"),
         }
         Self {
+            context: Arc::clone(context),
             watch,
-            state: project.state.clone(),
             interval: project.config.poll_interval(),
             next_look: now,
             read: None,
@@ -117,19 +116,13 @@ impl AlarmReporter {
     }
 
     /// Looks if a look is due. Returns whether it raised an alarm.
-    pub(crate) fn drive(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        spool: &Spool,
-        recorder: &Arc<dyn Recorder>,
-    ) -> bool {
+    pub(crate) fn drive(&mut self, now: Monotonic) -> bool {
         if now < self.next_timeout() {
             return false;
         }
         self.watch.handle_timeout(now);
         self.next_look = now + self.interval;
-        if let Err(error) = self.check_conditions(now, project, spool, recorder) {
+        if let Err(error) = self.check_conditions(now) {
             tracing::warn!(%error, "cannot read the blackboard");
             self.watch.handle(now, Event::Blind);
         }
@@ -140,7 +133,7 @@ impl AlarmReporter {
                 Effect::Look => {}
                 Effect::Raise { key } => {
                     let text = self.texts.get(&key).cloned().unwrap_or_default();
-                    self.report(&key, &text, project, spool, recorder);
+                    self.report(&key, &text);
                     changed = true;
                 }
                 Effect::Forget { key } => {
@@ -152,7 +145,7 @@ impl AlarmReporter {
         let unsent = std::mem::take(&mut self.unsent);
         let before = unsent.len();
         for (key, text) in unsent {
-            self.send(&key, &text, project, spool);
+            self.send(&key, &text);
         }
         if changed || self.is_unsaved || self.unsent.len() < before {
             self.save_unsent();
@@ -161,44 +154,25 @@ impl AlarmReporter {
     }
 
     /// Reports a condition that no look sees: it has happened, and has ended.
-    pub(crate) fn happened(
-        &mut self,
-        condition: &AlarmCondition,
-        project: &Project,
-        spool: &Spool,
-        recorder: &Arc<dyn Recorder>,
-    ) {
-        self.report(&condition.key, &condition.text, project, spool, recorder);
+    pub(crate) fn happened(&mut self, condition: &AlarmCondition) {
+        self.report(&condition.key, &condition.text);
         if self.unsent.contains_key(&condition.key) {
             self.save_unsent();
         }
     }
 
-    fn report(
-        &mut self,
-        key: &AlarmKey,
-        text: &str,
-        project: &Project,
-        spool: &Spool,
-        recorder: &Arc<dyn Recorder>,
-    ) {
-        let sent_to = self.send(key, text, project, spool);
+    fn report(&mut self, key: &AlarmKey, text: &str) {
+        let sent_to = self.send(key, text);
         let data = json!({
             "alarm": key.alarm, "about": key.about, "id": message_id(key),
             "text": shortened(text), "told": sent_to,
         });
-        recorder.record(types::ALARM_RAISED, ACTOR, data);
+        self.context.record(types::ALARM_RAISED, data);
     }
 
     /// Passes all present conditions to the machine.
-    fn check_conditions(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        spool: &Spool,
-        recorder: &Arc<dyn Recorder>,
-    ) -> Result<()> {
-        let board = match board_leases::find(project, recorder) {
+    fn check_conditions(&mut self, now: Monotonic) -> Result<()> {
+        let board = match board_leases::find(&self.context) {
             Ok(board) => board,
             Err(error) if is_missing(&error) => {
                 self.read = None;
@@ -221,8 +195,8 @@ impl AlarmReporter {
         {
             look_after(&board, state);
         }
-        let mut found = stale(&board.controls()?, spool.now());
-        let graces = project.config.alarms.graces();
+        let mut found = stale(&board.controls()?, self.context.spool.now());
+        let graces = self.context.project.config.alarms.graces();
         let is_whole = match self.read.as_ref().map(|read| &read.state) {
             Some(Ok(state)) => {
                 found.extend(conditions(state, graces));
@@ -246,19 +220,14 @@ impl AlarmReporter {
     }
 
     /// Stores the message. Returns the recipient.
-    fn send(
-        &mut self,
-        key: &AlarmKey,
-        text: &str,
-        project: &Project,
-        spool: &Spool,
-    ) -> Option<Name> {
+    fn send(&mut self, key: &AlarmKey, text: &str) -> Option<Name> {
+        let spool = &self.context.spool;
         let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
         let help = match &self.read {
             Some(read) if key.alarm == Alarm::InvalidState => troubles::board_help(&read.path),
             _ => troubles::help(key.alarm, &key.about),
         };
-        let sent = recipient(project, state, spool).and_then(|to| match to {
+        let sent = recipient(&self.context, state).and_then(|to| match to {
             Some(to) => spool.publish(&envelope(key, text, &help, to.clone())?).map(|_| Some(to)),
             None => {
                 self.unsent.insert(key.clone(), text.to_owned());
@@ -277,7 +246,7 @@ impl AlarmReporter {
         let unsent = self.unsent.iter();
         let unsent = unsent.map(|(key, text)| UnsentAlarm { key: key.clone(), text: text.clone() });
         let list = AlarmList::new(self.watch.raised().cloned().collect(), unsent.collect());
-        let written = list.write(&self.state);
+        let written = list.write(&self.context.project.state);
         self.is_unsaved = written.is_err();
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write the list of raised alarms");
@@ -295,7 +264,8 @@ fn look_after(board: &Board, state: &State) {
 }
 
 /// The recipient: the first with a mailbox of the configured one, the planners of the board, and the default one.
-fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<Option<Name>> {
+fn recipient(context: &WatchContext, state: Option<&State>) -> Result<Option<Name>> {
+    let WatchContext { project, spool, .. } = context;
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {
         let planners =
@@ -332,10 +302,11 @@ mod tests {
     use std::time::Duration;
 
     use ensemble_core::env::Clock as _;
-    use ensemble_core::event_log::NullRecorder;
+    use ensemble_core::event_log::{NullRecorder, Recorder};
     use ensemble_core::message::Timestamp;
     use ensemble_core::sim::SimClock;
-    use ensemble_core::spool::{Settings, SpoolOptions};
+    use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+    use ensemble_project::Project;
     use ensemble_team::board::{ActiveControl, BoardOptions, ControlFile, INVALID_GRACE};
 
     use super::*;
@@ -347,7 +318,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
         let options = SpoolOptions { clock: Arc::new(clock.clone()), ..SpoolOptions::default() };
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let spool = Arc::new(Spool::create(&home.path().join("queue"), options).unwrap());
         let project = Project::discover(Some(spool.root())).unwrap();
         project.ensure_state().unwrap();
         let board = Board::create(project.root(), BoardOptions::new("test")).unwrap();
@@ -357,10 +328,11 @@ mod tests {
         let put_at = clock.wall();
         ActiveControl::put(&project.state, ControlFile::Pause, put_at, "lunch").unwrap();
         let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
-        let mut alarms = AlarmReporter::open(clock.monotonic(), &project);
+        let context = WatchContext { project, spool: Arc::clone(&spool), recorder };
+        let mut alarms = AlarmReporter::open(clock.monotonic(), &Arc::new(context));
         let mut raised = || {
             alarms.changed(clock.monotonic());
-            alarms.drive(clock.monotonic(), &project, &spool, &recorder);
+            alarms.drive(clock.monotonic());
             alarms.watch.raised().map(|key| key.alarm).collect::<Vec<_>>()
         };
         let before = raised();

@@ -5,19 +5,20 @@
 use std::sync::Arc;
 
 use ensemble_core::Result;
-use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::env::{Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, BoardLease, is_missing};
 use ensemble_team::driver::{BoardLeases, SupervisorSeat};
 use serde_json::{Value, json};
 
-use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents};
+use crate::context::WatchContext;
+use crate::held_work::{KeptLeases, WorkingAgents};
 
 /// The project's board, for writing in the name of the watcher.
-pub(crate) fn find(project: &Project, recorder: &Arc<dyn Recorder>) -> Result<Board> {
+pub(crate) fn find(context: &WatchContext) -> Result<Board> {
+    let WatchContext { project, recorder, .. } = context;
     project.find_board(project.board_options(ACTOR, Arc::clone(recorder)), None)
 }
 
@@ -30,32 +31,27 @@ pub(crate) struct BoardWatch {
 
 impl BoardWatch {
     /// Looks, and takes away what ran out. A project without a board has nothing to look at.
-    pub(crate) fn expire_leases(
-        &mut self,
-        project: &Project,
-        clock: &dyn Clock,
-        recorder: &Arc<dyn Recorder>,
-    ) {
+    pub(crate) fn expire_leases(&mut self, context: &WatchContext) {
         if self.leases.is_none() {
             // The thread that follows the servers takes care of a board there.
-            let Ok(board) = find(project, recorder) else { return };
+            let Ok(board) = find(context) else { return };
             self.is_copy = board.is_shared();
-            self.leases = Some(BoardLeases::new(board, ACTOR, clock));
+            self.leases = Some(BoardLeases::new(board, ACTOR, &SystemClock));
         }
         if !self.is_copy {
-            self.look_at(clock, &**recorder);
+            self.look_at(&*context.recorder);
         }
     }
 
     /// The same for a board that was found before.
-    pub(crate) fn of(board: Board, clock: &dyn Clock) -> Self {
-        let leases = Some(BoardLeases::new(board, ACTOR, clock));
+    pub(crate) fn of(board: Board) -> Self {
+        let leases = Some(BoardLeases::new(board, ACTOR, &SystemClock));
         Self { leases, is_copy: false }
     }
 
-    pub(crate) fn look_at(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) {
+    pub(crate) fn look_at(&mut self, recorder: &dyn Recorder) {
         let Some(leases) = &mut self.leases else { return };
-        match leases.expire_leases(clock, recorder) {
+        match leases.expire_leases(&SystemClock, recorder) {
             Ok(_) => {}
             Err(error) if is_missing(&error) => self.leases = None,
             // `status` names the blackboard itself.
@@ -95,20 +91,11 @@ impl BoardWatch {
         agents.and_then(Result::ok).unwrap_or_default()
     }
 
-    pub(crate) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
-        BoardHands { leases: self.leases.as_mut().filter(|_| !self.is_copy), recorder }
-    }
-}
-
-pub(crate) struct BoardHands<'a> {
-    leases: Option<&'a mut BoardLeases>,
-    recorder: &'a dyn Recorder,
-}
-
-impl HoldingSource for BoardHands<'_> {
-    fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
-        let Some(leases) = &mut self.leases else { return Vec::new() };
-        let taken = leases.take_from(agent, self.recorder).unwrap_or_else(|error| {
+    /// Takes back what an ended agent holds on the board. Returns what that was.
+    pub(crate) fn take_back(&mut self, agent: &Name, recorder: &dyn Recorder) -> Vec<Value> {
+        let leases = self.leases.as_mut().filter(|_| !self.is_copy);
+        let Some(leases) = leases else { return Vec::new() };
+        let taken = leases.take_from(agent, recorder).unwrap_or_else(|error| {
             tracing::warn!(%error, %agent, "cannot release what an ended agent holds on the board");
             Vec::new()
         });

@@ -11,19 +11,20 @@
 //! The file is written first, so after *a crash* the agent is parked without an alarm, but `status` shows it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_project::Project;
 use ensemble_project::consumption::UsageReader;
-use ensemble_project::status::ACTOR;
 use ensemble_team::board::AlarmCondition;
 use ensemble_team::budget::{BudgetFile, ParkedScope};
 use ensemble_usage::{Prices, ReadingLimit, UsageTotals, by_task};
 use serde_json::json;
+
+use crate::context::WatchContext;
 
 /// How often agents' records are read.
 const BUDGET_INTERVAL: Duration = Duration::from_secs(15);
@@ -33,19 +34,22 @@ const BYTES_A_LOOK: u64 = 16 * 1024 * 1024;
 const UNFINISHED_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct BudgetWatch {
+    context: Arc<WatchContext>,
     next: Monotonic,
     is_limited: bool,
     usage: UsageReader,
 }
 
 impl BudgetWatch {
-    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+    pub(crate) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         let config = &project.config.budget;
         let prices = config.prices(project.root()).unwrap_or_else(|error| {
             tracing::warn!(%error, "using the built-in prices");
             Prices::built_in()
         });
         Self {
+            context: Arc::clone(context),
             next: now,
             is_limited: !config.budgets().are_none(),
             usage: UsageReader::new(project, prices),
@@ -58,28 +62,19 @@ impl BudgetWatch {
     }
 
     /// Looks, if a look is due. Returns the alarms of what was parked.
-    pub(crate) fn drive(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        recorder: &dyn Recorder,
-    ) -> Vec<AlarmCondition> {
+    pub(crate) fn drive(&mut self, now: Monotonic) -> Vec<AlarmCondition> {
         if !self.is_limited || now < self.next {
             return Vec::new();
         }
         self.next = now + BUDGET_INTERVAL;
-        self.check_usage(now, project, recorder).unwrap_or_else(|error| {
+        self.check_usage(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot compare what was used with the budgets");
             Vec::new()
         })
     }
 
-    fn check_usage(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        recorder: &dyn Recorder,
-    ) -> Result<Vec<AlarmCondition>> {
+    fn check_usage(&mut self, now: Monotonic) -> Result<Vec<AlarmCondition>> {
+        let project = &self.context.project;
         let mut limit = ReadingLimit::of(BYTES_A_LOOK);
         let usage = self.usage.update_within(&mut limit)?;
         if limit.is_reached() {
@@ -104,17 +99,13 @@ impl BudgetWatch {
         locked.write()?;
         let is_gone = |parked: &&ParkedScope| after.iter().all(|now| now.scope != parked.scope);
         for lifted in before.iter().filter(is_gone) {
-            recorder.record(
-                types::BUDGET_LIFTED,
-                ACTOR,
-                json!({ "scope": lifted.scope.to_string() }),
-            );
+            self.context.record(types::BUDGET_LIFTED, json!({ "scope": lifted.scope.to_string() }));
         }
         for parked in &new {
             let data = json!({
                 "scope": parked.scope.to_string(), "limit": parked.limit, "used": parked.used,
             });
-            recorder.record(types::BUDGET_PARKED, ACTOR, data);
+            self.context.record(types::BUDGET_PARKED, data);
         }
         Ok(new.iter().map(alarm).collect())
     }

@@ -1,19 +1,17 @@
-//! Carries out decided shutdowns, each in its own thread, as the [`DecisionHandler`] of decided requests.
+//! Carries out decided shutdowns, each in its own thread.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::requests::{RequestEntry, RequestStore, Requests};
-use ensemble_project::Project;
 use ensemble_project::departure::{DepartureResult, carry_out};
-use ensemble_project::status::ACTOR;
 use serde_json::json;
 
-use crate::requests::DecisionHandler;
+use crate::context::WatchContext;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);
@@ -21,9 +19,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The shutdowns under way in a watcher. Dropping it interrupts them. The next watcher finds them
 /// decided and not closed, and continues.
 pub(crate) struct DepartureThreads {
-    project: Project,
+    context: Arc<WatchContext>,
     store: Arc<dyn RequestStore + Send + Sync>,
-    recorder: Arc<dyn Recorder>,
     /// Carries no values: the threads notice that it is dropped.
     going_on: Option<Sender<()>>,
     ended: Receiver<()>,
@@ -32,32 +29,23 @@ pub(crate) struct DepartureThreads {
 
 impl DepartureThreads {
     pub(crate) fn new(
-        project: &Project,
+        context: &Arc<WatchContext>,
         store: Arc<dyn RequestStore + Send + Sync>,
-        recorder: Arc<dyn Recorder>,
     ) -> Self {
-        let (going_on, ended) = bounded(0);
-        Self {
-            project: project.clone(),
-            store,
-            recorder,
-            going_on: Some(going_on),
-            ended,
-            threads: Vec::new(),
-        }
+        let ((going_on, ended), context) = (bounded(0), Arc::clone(context));
+        Self { context, store, going_on: Some(going_on), ended, threads: Vec::new() }
     }
-}
 
-impl DecisionHandler for DepartureThreads {
-    fn decided(&mut self, entry: &RequestEntry) {
+    /// This request is decided: an agent agreed to its shutdown, or did not answer in time. Called once in a run of the
+    /// watcher, and again in the next run while the request is not closed.
+    pub(crate) fn begin(&mut self, entry: &RequestEntry) {
         self.threads.retain(|thread| !thread.is_finished());
-        let (project, entry) = (self.project.clone(), entry.clone());
-        let (store, recorder) = (Arc::clone(&self.store), Arc::clone(&self.recorder));
-        let ended = self.ended.clone();
+        let (context, store) = (Arc::clone(&self.context), Arc::clone(&self.store));
+        let (ended, entry) = (self.ended.clone(), entry.clone());
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            see_through(&project, &*store, &*recorder, &entry, &mut rest);
+            see_through(&context, &*store, &entry, &mut rest);
         }));
     }
 }
@@ -73,16 +61,15 @@ impl Drop for DepartureThreads {
 
 /// Carries out one request and retries after failures, until it is done or the watcher stops.
 fn see_through(
-    project: &Project,
+    context: &WatchContext,
     store: &dyn RequestStore,
-    recorder: &dyn Recorder,
     entry: &RequestEntry,
     rest: &mut dyn FnMut(Duration) -> bool,
 ) {
     let id: &Name = &entry.request.request_id;
     let mut last_failure = String::new();
     loop {
-        match carry_out(project, store, recorder, entry, rest) {
+        match carry_out(&context.project, store, &*context.recorder, entry, rest) {
             Ok(DepartureResult::Done { .. } | DepartureResult::Interrupted) => return,
             Ok(DepartureResult::Elsewhere) => {}
             Err(error) => {
@@ -91,7 +78,7 @@ fn see_through(
                 if error != last_failure {
                     let data =
                         json!({ "agent": entry.request.to, "request_id": id, "error": error });
-                    recorder.record(types::SHUTDOWN_FAILED, ACTOR, data);
+                    context.record(types::SHUTDOWN_FAILED, data);
                     last_failure = error;
                 }
             }

@@ -19,15 +19,15 @@ use std::time::Duration;
 use ensemble_core::Result;
 use ensemble_core::durable::{FileStat, remove_where};
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::{self, Recorder, types};
+use ensemble_core::event_log::{self, types};
 use ensemble_core::history;
 use ensemble_core::proto::calendar::Calendar;
-use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, BoardOptions};
 use ensemble_team::driver::{Batches, retention};
 use serde_json::json;
+
+use crate::context::WatchContext;
 
 /// Delay of the first sweep, and time between two.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
@@ -36,8 +36,8 @@ const INTERVAL: Duration = Duration::from_secs(6 * 60 * 60);
 const MERGES: (&str, &str) = ("merges", ".log");
 
 /// Starts a sweep when one is due.
-#[derive(Debug)]
 pub(crate) struct HistorySweep {
+    context: Arc<WatchContext>,
     next: Monotonic,
     running: Option<JoinHandle<()>>,
     ends: Arc<AtomicBool>,
@@ -53,8 +53,9 @@ impl Drop for HistorySweep {
 }
 
 impl HistorySweep {
-    pub(crate) fn new(now: Monotonic) -> Self {
-        Self { next: now + FIRST_AFTER, running: None, ends: Arc::default() }
+    pub(crate) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let context = Arc::clone(context);
+        Self { context, next: now + FIRST_AFTER, running: None, ends: Arc::default() }
     }
 
     pub(crate) const fn next_timeout(&self) -> Monotonic {
@@ -62,13 +63,7 @@ impl HistorySweep {
     }
 
     /// Starts a sweep if one is due and none runs.
-    pub(crate) fn drive(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        spool: &Arc<Spool>,
-        recorder: &Arc<dyn Recorder>,
-    ) {
+    pub(crate) fn drive(&mut self, now: Monotonic) {
         if now < self.next {
             return;
         }
@@ -77,35 +72,30 @@ impl HistorySweep {
         {
             return;
         }
-        let (project, spool, recorder) = (project.clone(), Arc::clone(spool), Arc::clone(recorder));
-        let ends = Arc::clone(&self.ends);
-        let sweep = move || {
-            SweepRun { project: &project, spool: &spool, recorder: &recorder, open: None }
-                .run(&ends)
-        };
+        let (context, ends) = (Arc::clone(&self.context), Arc::clone(&self.ends));
+        let sweep = move || SweepRun { context: &context, open: None }.run(&ends);
         self.running = thread::Builder::new().name("history".to_owned()).spawn(sweep).ok();
     }
 }
 
 /// A part of a sweep: it says how much it removed.
-type SweepPart<'p> = fn(&mut SweepRun<'p>, &mut Calendar) -> Result<usize>;
+type SweepPart<'c> = fn(&mut SweepRun<'c>, &mut Calendar) -> Result<usize>;
 
-struct SweepRun<'p> {
-    project: &'p Project,
-    spool: &'p Spool,
-    recorder: &'p Arc<dyn Recorder>,
+struct SweepRun<'c> {
+    context: &'c WatchContext,
     /// The names of open work, once something is old.
     open: Option<BTreeSet<String>>,
 }
 
-impl<'p> SweepRun<'p> {
+impl<'c> SweepRun<'c> {
     fn run(mut self, ends: &AtomicBool) {
-        let mut calendar = self.spool.calendar();
-        let is_open_elsewhere = self.project.shared_copy().is_some();
-        let by_open_work = |part: SweepPart<'p>| {
+        let WatchContext { project, spool, .. } = self.context;
+        let mut calendar = spool.calendar();
+        let is_open_elsewhere = project.shared_copy().is_some();
+        let by_open_work = |part: SweepPart<'c>| {
             if is_open_elsewhere { |_: &mut Self, _: &mut _| Ok(0) } else { part }
         };
-        let parts: [(&str, SweepPart<'p>); 6] = [
+        let parts: [(&str, SweepPart<'c>); 6] = [
             ("rejected", Self::rejected),
             ("attachments", Self::attachments),
             ("batches", Self::batches),
@@ -123,36 +113,37 @@ impl<'p> SweepRun<'p> {
             });
             (what, removed)
         });
-        self.spool.keep_calendar(calendar);
+        spool.keep_calendar(calendar);
         if removed.iter().any(|(_, removed)| *removed > 0) {
             let counts = removed.map(|(what, removed)| (what.to_owned(), json!(removed)));
             let data = serde_json::Map::from_iter(counts);
-            self.recorder.record(types::HISTORY_SWEPT, ACTOR, data.into());
+            self.context.record(types::HISTORY_SWEPT, data.into());
         }
     }
 
     fn kept_duration(&self) -> Duration {
-        self.project.config.history_kept()
+        self.context.project.config.history_kept()
     }
 
     fn rejected(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        history::sweep_rejected(self.spool, calendar, self.kept_duration())
+        history::sweep_rejected(&self.context.spool, calendar, self.kept_duration())
     }
 
     /// An attachment is kept as long as a settled message is.
     fn attachments(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        history::sweep_attachments(self.spool, calendar, retention(self.spool)?)
+        let spool = &self.context.spool;
+        history::sweep_attachments(spool, calendar, retention(spool)?)
     }
 
     fn reviews(&mut self, calendar: &mut Calendar) -> Result<usize> {
         let keep = self.kept_duration();
         let is_old = &mut |stat: &FileStat| history::is_older(calendar, stat, keep);
-        self.project.reviews().sweep(is_old, &mut || self.open())
+        self.context.project.reviews().sweep(is_old, &mut || self.open())
     }
 
     fn batches(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        let (project, keep) = (self.project, self.kept_duration());
-        let batches = Batches::new(&project.queue, &project.state, self.spool.durability());
+        let (WatchContext { project, spool, .. }, keep) = (self.context, self.kept_duration());
+        let batches = Batches::new(&project.queue, &project.state, spool.durability());
         batches.sweep(&mut |stat| history::is_older(calendar, stat, keep))
     }
 
@@ -171,13 +162,13 @@ impl<'p> SweepRun<'p> {
     }
 
     fn logs(&mut self, calendar: &mut Calendar) -> Result<usize> {
-        let (logs, keep) = (self.project.logs(), self.kept_duration());
+        let (logs, keep) = (self.context.project.logs(), self.kept_duration());
         let is_old = &mut |stat: &FileStat| history::is_older(calendar, stat, keep);
         event_log::sweep(&logs, is_old, &mut || self.open())
     }
 
     fn board(&self) -> Option<Board> {
-        Board::find(self.project.root(), BoardOptions::new(ACTOR)).ok()
+        Board::find(self.context.project.root(), BoardOptions::new(ACTOR)).ok()
     }
 
     /// The names of what is not over: messages and requests, tasks of the board, and step queues with an open step.
@@ -185,14 +176,15 @@ impl<'p> SweepRun<'p> {
         if let Some(open) = &self.open {
             return Ok(open.clone());
         }
-        let mut open = history::open_work(self.spool)?;
+        let WatchContext { project, spool, recorder } = self.context;
+        let mut open = history::open_work(spool)?;
         if let Some(board) = self.board() {
             let tasks = board.read()?.tasks.into_iter();
             open.extend(tasks.filter(|it| !it.status.is_terminal()).map(|it| it.id.to_string()));
         }
-        if self.project.has_steps() {
-            let options = self.project.step_options(Arc::clone(self.recorder));
-            let queues = self.project.open_steps(options)?.queues()?;
+        if project.has_steps() {
+            let options = project.step_options(Arc::clone(recorder));
+            let queues = project.open_steps(options)?.queues()?;
             open.extend(queues.into_iter().filter(|it| it.is_open()).map(|it| it.task_id));
         }
         self.open = Some(open.clone());
@@ -204,7 +196,9 @@ impl<'p> SweepRun<'p> {
 mod tests {
     use std::time::Instant;
 
-    use ensemble_core::event_log::{EventLog, NullRecorder};
+    use ensemble_core::event_log::{EventLog, NullRecorder, Recorder as _};
+    use ensemble_core::spool::Spool;
+    use ensemble_project::Project;
 
     use super::*;
 
@@ -224,11 +218,12 @@ mod tests {
         let rejected = queue.join("rejected/a.yaml");
         std::fs::create_dir(queue.join("rejected")).unwrap();
         std::fs::write(&rejected, "").unwrap();
-        let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
+        let logs = project.logs();
+        let context = Arc::new(WatchContext { project, spool, recorder: Arc::new(NullRecorder) });
         let begin = Instant::now();
         let sweep = || {
-            let mut history = HistorySweep::new(Monotonic::ZERO);
-            history.drive(Monotonic::ZERO + FIRST_AFTER, &project, &spool, &recorder);
+            let mut history = HistorySweep::new(Monotonic::ZERO, &context);
+            history.drive(Monotonic::ZERO + FIRST_AFTER);
             history.running.take().unwrap().join().unwrap();
         };
         while rejected.exists() {
@@ -237,7 +232,7 @@ mod tests {
         }
         // The last one may have met the segments when they were too young.
         sweep();
-        let logs = std::fs::read_dir(project.logs()).unwrap().map(|entry| entry.unwrap().path());
+        let logs = std::fs::read_dir(logs).unwrap().map(|entry| entry.unwrap().path());
         logs.filter(|path| path.extension().is_some_and(|it| it == "ndjson")).count()
     }
 

@@ -36,6 +36,7 @@ use ensemble_project::{LadderClaim, Project};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
+use crate::context::WatchContext;
 use crate::wakes::{LadderNews, LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
@@ -74,11 +75,11 @@ impl Drop for LadderThread {
 impl LadderThread {
     /// Starts it. It looks at all mailboxes at once.
     pub(crate) fn start(
-        project: &Project,
-        spool: Arc<Spool>,
+        context: &WatchContext,
         team: Option<TeamMailboxes>,
         waker: LoopWaker,
     ) -> Result<Self> {
+        let WatchContext { project, spool, .. } = context;
         let (queue, claims) = team.unzip();
         let host = ProjectLadderHost {
             claims: claims.clone(),
@@ -89,14 +90,14 @@ impl LadderThread {
         };
         let store = LadderStore::new(&project.state);
         let actor = Name::new(ACTOR)?;
-        let mut ladders = Ladders::new(Arc::clone(&spool), store, Arc::new(host), actor);
+        let mut ladders = Ladders::new(Arc::clone(spool), store, Arc::new(host), actor);
         if let Some(queue) = queue {
             ladders = ladders.with_queue(queue);
         }
         let (sender, receiver) = unbounded();
         let mut runner = LadderWorker {
             ladders,
-            spool,
+            spool: Arc::clone(spool),
             claims,
             state: project.state.clone(),
             seen: BTreeMap::new(),

@@ -26,6 +26,7 @@ mod answers;
 mod authority;
 mod board_leases;
 mod budget;
+mod context;
 mod dead_letters;
 mod departures;
 mod engine;

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result, allow_no_mailbox};
@@ -26,6 +26,7 @@ use ensemble_project::team::PaneOpener;
 use ensemble_project::{AgentConfig, Project};
 use serde_json::json;
 
+use crate::context::WatchContext;
 use crate::mail::MailSource;
 
 const PAUSE: Duration = Duration::from_secs(60);
@@ -33,6 +34,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 const LOOKED_AT_MAX: usize = 100;
 
 pub(crate) struct MailStarts {
+    context: Arc<WatchContext>,
     /// Missing where no agent is started by its mail.
     next: Option<Monotonic>,
     interval: Duration,
@@ -41,9 +43,11 @@ pub(crate) struct MailStarts {
 }
 
 impl MailStarts {
-    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+    pub(crate) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         let is_used = project.config.agents.values().any(|agent| agent.start_on_mail);
         Self {
+            context: Arc::clone(context),
             next: is_used.then_some(now),
             interval: project.config.poll_interval(),
             starting: None,
@@ -61,34 +65,25 @@ impl MailStarts {
     }
 
     /// Starts who has to be started, if it is time for a look.
-    pub(crate) fn drive(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        (spool, mail): (&Spool, &dyn MailSource),
-        recorder: &Arc<dyn Recorder>,
-    ) {
+    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource) {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
         self.next = Some(now + self.interval);
-        for (name, agent) in project.config.agents.iter().filter(|(_, it)| it.start_on_mail) {
+        let context = Arc::clone(&self.context);
+        for (name, agent) in context.project.config.agents.iter().filter(|(_, it)| it.start_on_mail)
+        {
             if self.starting.as_ref().is_some_and(|starting| !starting.is_finished()) {
                 return;
             }
-            if let Err(error) = self.start(project, (name, agent), (spool, mail), recorder) {
+            if let Err(error) = self.start((name, agent), mail) {
                 tracing::warn!(%error, agent = %name, "cannot start the reader of mail");
             }
         }
     }
 
-    fn start(
-        &mut self,
-        project: &Project,
-        (name, agent): (&Name, &AgentConfig),
-        (spool, mail): (&Spool, &dyn MailSource),
-        recorder: &Arc<dyn Recorder>,
-    ) -> Result<()> {
+    fn start(&mut self, (name, agent): (&Name, &AgentConfig), mail: &dyn MailSource) -> Result<()> {
+        let WatchContext { project, spool, recorder } = &*self.context;
         let mailbox = agent.mailbox.as_ref().unwrap_or(name);
         let waiting = allow_no_mailbox(mail.due_ids_for(mailbox, name, LOOKED_AT_MAX))?;
         let Some(waiting) = waiting else { return Ok(()) };
@@ -112,7 +107,7 @@ impl MailStarts {
         let data = json!({
             "agent": name, "mailbox": mailbox, "waiting": waiting.len(), "count": count, "max": agent.starts_max(),
         });
-        recorder.record(types::AGENT_MAIL_START, ACTOR, data);
+        self.context.record(types::AGENT_MAIL_START, data);
         let opener = PaneOpener {
             project: project.clone(),
             recorder: Arc::clone(recorder),

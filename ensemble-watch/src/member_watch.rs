@@ -2,58 +2,35 @@
 //! changed. It records `agent.state` when the answer is another one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_project::members::{
     ObservedMember, START_PATIENCE, by_supervisor, is_script, judge, last_observed, without_pane,
 };
 use ensemble_project::panes::PaneEntry;
 use ensemble_project::sessions;
-use ensemble_project::status::ACTOR;
 use ensemble_project::workload::{self, TaskBooks, Workload};
 use ensemble_team::holdings::Holding;
 use ensemble_team::roster::{Member, PaneObservation, Presence, State};
 use ensemble_tmux::session::Sessions;
 use serde_json::json;
 
+use crate::context::WatchContext;
 use crate::notifier::MailNotifier;
 use crate::processes::WatchedProcess;
 
 /// The least time between two looks, if events ask for them. A person is to know of a prompt within 2 s.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(500);
 
-/// Where the watcher learns what agents hold and wait for.
-#[derive(Clone, Copy)]
-pub(crate) struct WorkloadSource<'a> {
-    pub(crate) spool: &'a Spool,
-    /// The report of the thread that follows the team's servers; without a team, the watcher looks by itself.
-    pub(crate) reported: Option<&'a Workload>,
-}
-
-impl WorkloadSource<'_> {
-    fn waits_for(self) -> Result<BTreeMap<Name, String>> {
-        match self.reported {
-            Some(workload) => Ok(workload.waits_for.clone()),
-            None => workload::waits_for(self.spool),
-        }
-    }
-
-    fn held_by(self, agent: &Name, books: &TaskBooks) -> Result<Vec<Holding>> {
-        if let Some(workload) = self.reported {
-            return Ok(workload.held_by(agent));
-        }
-        let mut known = books.holds(self.spool, |holder| holder == agent)?;
-        Ok(known.by_agent.remove(agent).unwrap_or_default())
-    }
-}
-
+/// Where a `reported` workload is an argument, it comes from the thread that follows the team's servers; without a
+/// team, the watcher looks by itself.
 pub(crate) struct MemberWatch {
+    context: Arc<WatchContext>,
     members: BTreeMap<Name, Member>,
     seen: BTreeMap<Name, ObservedMember>,
     next_look: Monotonic,
@@ -74,9 +51,11 @@ pub(crate) struct MemberWatch {
 }
 
 impl MemberWatch {
-    pub(crate) fn new(now: Monotonic, project: &Project) -> Self {
+    pub(crate) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         let seen = last_observed(&project.watch_status());
         Self {
+            context: Arc::clone(context),
             members: BTreeMap::new(),
             seen: seen.into_iter().map(|observed| (observed.agent.clone(), observed)).collect(),
             next_look: now,
@@ -165,10 +144,8 @@ impl MemberWatch {
     pub(crate) fn drive(
         &mut self,
         now: Monotonic,
-        project: &Project,
-        source: WorkloadSource<'_>,
+        reported: Option<&Workload>,
         notifier: &mut MailNotifier,
-        recorder: &dyn Recorder,
     ) -> bool {
         if now < self.next_look {
             return false;
@@ -178,24 +155,27 @@ impl MemberWatch {
         let stirred = std::mem::take(&mut self.stirred);
         if is_regular {
             self.last_look = Some(now);
-            self.read_roster(now, project);
+            self.read_roster(now);
         }
         let regular = self.last_look.map_or(now, |at| at + self.interval);
         self.next_look = regular.max(now + LOOK_INTERVAL_MIN);
-        match source.waits_for() {
-            Ok(waiting) => self.waiting = waiting,
-            Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
-        }
-        if source.reported.is_none() {
-            self.books.refresh_books(project);
+        match reported {
+            Some(workload) => self.waiting.clone_from(&workload.waits_for),
+            None => {
+                match workload::waits_for(&*self.context.spool) {
+                    Ok(waiting) => self.waiting = waiting,
+                    Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
+                }
+                self.books.refresh_books(&self.context.project);
+            }
         }
         let mut changed = false;
         for member in self.members.clone().values() {
             if !is_regular && !stirred.contains(&member.name) {
                 continue;
             }
-            if let Some(observation) = by_supervisor(project, member) {
-                changed |= self.seen(&member.name, observation, source, recorder);
+            if let Some(observation) = by_supervisor(&self.context.project, member) {
+                changed |= self.seen(&member.name, observation, reported);
                 continue;
             }
             let observation = match PaneEntry::of(member).filter(|_| member.is_present()) {
@@ -207,7 +187,7 @@ impl MemberWatch {
                     other => other,
                 },
             };
-            changed |= self.seen(&member.name, observation, source, recorder);
+            changed |= self.seen(&member.name, observation, reported);
         }
         changed
     }
@@ -215,12 +195,11 @@ impl MemberWatch {
     pub(crate) fn process_ended(
         &mut self,
         process: &WatchedProcess,
-        source: WorkloadSource<'_>,
-        recorder: &dyn Recorder,
+        reported: Option<&Workload>,
     ) -> bool {
         self.ended.insert(process.agent.clone(), process.clone());
         let what = format!("its process {}", process.pid);
-        self.seen(&process.agent, PaneObservation::Ended { what }, source, recorder)
+        self.seen(&process.agent, PaneObservation::Ended { what }, reported)
     }
 
     /// Whether an inspection of a pane began before the agent's process ended, and comes after that.
@@ -235,8 +214,7 @@ impl MemberWatch {
         &mut self,
         agent: &Name,
         observation: PaneObservation,
-        source: WorkloadSource<'_>,
-        recorder: &dyn Recorder,
+        reported: Option<&Workload>,
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
         let last = self.seen.get(agent);
@@ -253,7 +231,7 @@ impl MemberWatch {
         }
         let waits_for = self.waiting.get(agent);
         let held = match member.is_present() {
-            true => source.held_by(agent, &self.books),
+            true => self.held_by(agent, reported),
             false => Ok(Vec::new()),
         };
         let Presence { state, why, .. } = match held {
@@ -269,7 +247,7 @@ impl MemberWatch {
         let from = last.map(|observed| observed.state);
         if from != Some(state) {
             let data = json!({ "agent": agent, "from": from, "to": state, "why": why });
-            recorder.record(types::AGENT_STATE, ACTOR, data);
+            self.context.record(types::AGENT_STATE, data);
         }
         let since = match last {
             Some(observed) if observed.state == state => observed.since,
@@ -281,12 +259,20 @@ impl MemberWatch {
         is_new
     }
 
+    fn held_by(&self, agent: &Name, reported: Option<&Workload>) -> Result<Vec<Holding>> {
+        if let Some(workload) = reported {
+            return Ok(workload.held_by(agent));
+        }
+        let mut known = self.books.holds(&*self.context.spool, |holder| holder == agent)?;
+        Ok(known.by_agent.remove(agent).unwrap_or_default())
+    }
+
     fn is_starting(&self, now: Monotonic, member: &Member) -> bool {
         member.is_present() && self.starts.get(&member.name).is_some_and(|start| now < start.1)
     }
 
-    fn read_roster(&mut self, now: Monotonic, project: &Project) {
-        match project.roster().entries() {
+    fn read_roster(&mut self, now: Monotonic) {
+        match self.context.project.roster().entries() {
             Ok((members, errors)) => {
                 for error in errors {
                     tracing::warn!(%error, "cannot read a file of the roster");
@@ -334,7 +320,8 @@ impl MemberWatch {
 mod tests {
     use ensemble_core::pane::PaneState;
     use ensemble_core::sim::SimRecorder;
-    use ensemble_core::spool::SpoolOptions;
+    use ensemble_core::spool::{Spool, SpoolOptions};
+    use ensemble_project::Project;
     use ensemble_team::roster::SupervisorProcess;
     use ensemble_tmux::provider::{Profiles, diagnose};
 
@@ -362,24 +349,24 @@ mod tests {
         let mut member =
             Member::new(agent.clone(), agent.clone(), "claude".to_owned(), SystemClock.wall());
         member.supervisor = Some(supervisor);
-        let mut watch = MemberWatch::new(SystemClock.monotonic(), &project);
-        watch.members.insert(agent.clone(), member.clone());
         let recorder = SimRecorder::default();
-        let source = WorkloadSource { spool: &spool, reported: None };
-
+        let context =
+            WatchContext { project, spool: Arc::new(spool), recorder: Arc::new(recorder.clone()) };
+        let mut watch = MemberWatch::new(SystemClock.monotonic(), &Arc::new(context));
+        watch.members.insert(agent.clone(), member.clone());
         let states = || {
             let all = recorder.of(types::AGENT_STATE).into_iter();
             all.map(|it| it["to"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        watch.seen(&agent, idle_pane(), source, &recorder);
-        watch.process_ended(&process(40), source, &recorder);
-        watch.seen(&agent, idle_pane(), source, &recorder);
+        watch.seen(&agent, idle_pane(), None);
+        watch.process_ended(&process(40), None);
+        watch.seen(&agent, idle_pane(), None);
         let before = states();
         assert_eq!(before[1..], ["gone"]);
         // Another process speaks for it: it was started again.
         member.supervisor.as_mut().unwrap().pid = 41;
         watch.members.insert(agent.clone(), member);
-        watch.seen(&agent, idle_pane(), source, &recorder);
+        watch.seen(&agent, idle_pane(), None);
         assert_eq!(states()[1..], ["gone", &before[0]]);
     }
 }

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::driver::LadderPrompt;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
@@ -22,10 +23,11 @@ use ensemble_tmux::provider::{Judgement, Profile, Profiles, UnsentLine};
 use ensemble_tmux::session::{Activity, Sessions};
 use serde_json::json;
 
+use crate::context::WatchContext;
 use crate::mail::MailSource;
 use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers};
 use crate::sidebar::SidebarMail;
-use crate::wakes::TypeReport;
+use crate::wakes::{LoopWaker, TypeReport};
 
 /// Waiting messages are counted up to here; a nudge then says "or more".
 pub(crate) const COUNT_MAX: usize = 100;
@@ -72,6 +74,7 @@ struct AwaitedAttempt {
 }
 
 pub(crate) struct MailNotifier {
+    context: Arc<WatchContext>,
     targets: BTreeMap<Name, NotifyTarget>,
     /// Messages that were seen to land and are not in the log yet.
     noticed: BTreeMap<Name, Vec<MessageId>>,
@@ -84,20 +87,18 @@ pub(crate) struct MailNotifier {
 }
 
 impl MailNotifier {
-    pub(crate) const fn new(
-        profiles: Profiles,
-        pane_workers: PaneWorkers,
-        sessions: Sessions,
-    ) -> Self {
-        Self {
+    pub(crate) fn new(context: &Arc<WatchContext>, waker: LoopWaker) -> Result<Self> {
+        let project = &context.project;
+        Ok(Self {
+            context: Arc::clone(context),
             targets: BTreeMap::new(),
             noticed: BTreeMap::new(),
-            profiles,
-            pane_workers,
+            profiles: project.profiles()?,
+            pane_workers: PaneWorkers::new(project.sources(), project.locks(), waker),
             bindings_made: 0,
             laddered: BTreeSet::new(),
-            sessions,
-        }
+            sessions: project.sessions(),
+        })
     }
 
     /// Takes the bindings as they are on disk now.
@@ -285,21 +286,17 @@ impl MailNotifier {
     }
 
     /// A pane task that was to type is done.
-    pub(crate) fn report(&mut self, now: Monotonic, report: TypeReport, recorder: &dyn Recorder) {
+    pub(crate) fn report(&mut self, now: Monotonic, report: TypeReport) {
         let Some(target) = self.targets.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
             target.keystrokes += 1;
             let ids = std::mem::take(&mut target.covered);
-            recorder.record(types::NUDGE_SENT, ACTOR, json!({
+            self.context.record(types::NUDGE_SENT, json!({
                 "agent": report.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id, "attempt": report.attempt,
             }));
-            record_receipts(
-                recorder,
-                types::RECEIPT_SUBMITTED,
-                &target.entry.mailbox,
-                &ids,
-                &json!({ "way": target.typing(), "pane": target.entry.binding.id, "outcome": "sent" }),
-            );
+            let evidence = json!({ "way": target.typing(), "pane": target.entry.binding.id, "outcome": "sent" });
+            let mailbox = &target.entry.mailbox;
+            record_receipts(&self.context, types::RECEIPT_SUBMITTED, mailbox, &ids, &evidence);
         }
         if let Some(until) = report.limited_until {
             let left = until.since(SystemClock.wall());
@@ -313,29 +310,25 @@ impl MailNotifier {
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
     }
 
-    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource, recorder: &dyn Recorder) {
+    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource) {
         for target in self.targets.values_mut() {
             target.schedule.handle_timeout(now);
             while let Some(effect) = target.schedule.poll_effect() {
-                let effect = target.leave_to_waiter(now, effect, &self.sessions);
-                perform(target, effect, &mut self.pane_workers, mail, recorder);
+                if let Some(effect) = target.leave_to_waiter(now, effect, &self.sessions) {
+                    perform(target, effect, &mut self.pane_workers, mail, &self.context);
+                }
             }
             // The waiter has done nothing.
             if let Some(late) = target.awaited.take_if(|awaited| now >= awaited.until) {
                 let AwaitedAttempt { attempt, occasion, .. } = late;
                 let waiting = target.known.len() as u64;
                 let effect = Effect::Nudge { attempt, waiting, occasion };
-                perform(target, Some(effect), &mut self.pane_workers, mail, recorder);
+                perform(target, effect, &mut self.pane_workers, mail, &self.context);
             }
         }
+        let evidence = json!({ "by": ACTOR });
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
-            record_receipts(
-                recorder,
-                types::RECEIPT_NOTIFIED,
-                &mailbox,
-                &ids,
-                &json!({ "by": ACTOR }),
-            );
+            record_receipts(&self.context, types::RECEIPT_NOTIFIED, &mailbox, &ids, &evidence);
         }
     }
 
@@ -415,12 +408,11 @@ impl NotifyTarget {
 
 fn perform(
     target: &mut NotifyTarget,
-    effect: Option<Effect>,
+    effect: Effect,
     pane_workers: &mut PaneWorkers,
     mail: &dyn MailSource,
-    recorder: &dyn Recorder,
+    context: &WatchContext,
 ) {
-    let Some(effect) = effect else { return };
     match effect {
         Effect::Nudge { attempt, waiting, occasion } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);
@@ -446,11 +438,11 @@ fn perform(
         Effect::Withdraw { attempt } => {
             pane_workers.send(target.pane_task(attempt, None, PaneTaskKind::Withdraw));
         }
-        Effect::Record(NudgeRecord::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
+        Effect::Record(NudgeRecord::Deferred { deferral, waiting }) => context.record(types::NUDGE_DEFERRED, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id,
             "reason": deferral.word(), "detail": deferral.to_string(), "waiting": waiting,
         })),
-        Effect::Record(NudgeRecord::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
+        Effect::Record(NudgeRecord::Unanswered { waiting, nudges }) => context.record(types::NUDGE_UNANSWERED, json!({
             "agent": target.entry.agent, "mailbox": target.entry.mailbox, "waiting": waiting, "nudges": nudges,
         })),
     }
@@ -458,17 +450,13 @@ fn perform(
 
 /// Records how far messages got, a bounded number of ids a line.
 fn record_receipts(
-    recorder: &dyn Recorder,
+    context: &WatchContext,
     kind: &str,
     mailbox: &Name,
     ids: &[MessageId],
     evidence: &serde_json::Value,
 ) {
     for ids in ids.chunks(IDS_A_RECORD) {
-        recorder.record(
-            kind,
-            ACTOR,
-            json!({ "mailbox": mailbox, "ids": ids, "evidence": evidence }),
-        );
+        context.record(kind, json!({ "mailbox": mailbox, "ids": ids, "evidence": evidence }));
     }
 }

@@ -41,20 +41,17 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::history::sweep_attachments;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
-use ensemble_core::spool::Spool;
-use ensemble_core::transfer::Outbox;
-use ensemble_core::transfer::{Bridge, BridgeReport, UnknownMailbox};
+use ensemble_core::transfer::{Bridge, BridgeReport, Outbox, UnknownMailbox};
 use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsOptions, NatsTransport};
+use ensemble_project::TeamLink as _;
 use ensemble_project::panes;
-use ensemble_project::status::ACTOR;
 use ensemble_project::workload::{TaskBooks, Workload};
-use ensemble_project::{Project, TeamLink as _};
 use ensemble_team::driver::retention;
 use serde_json::json;
 
@@ -64,8 +61,8 @@ use self::carrying::{CurrentTroubles, MailCarrier};
 use self::ends::AckedTasks;
 use self::hosts::HostExchange;
 use self::log::LogExchange;
+use crate::context::WatchContext;
 use crate::dead_letters::tell_senders;
-use crate::departures::DepartureThreads;
 use crate::held_work::KeptLeases;
 use crate::ladders::LadderThread;
 use crate::notifier::COUNT_MAX;
@@ -136,13 +133,11 @@ fn unless_limited<T>(queue: &NatsTransport, upkeep: impl FnOnce() -> Result<T>) 
 }
 
 pub(crate) struct ServerFollower {
-    project: Project,
+    context: Arc<WatchContext>,
     options: NatsOptions,
-    spool: Arc<Spool>,
     outbox: Outbox,
     carrier: MailCarrier,
     troubles: CurrentTroubles,
-    recorder: Arc<dyn Recorder>,
     waker: LoopWaker,
     /// Ends when its other side is dropped.
     stop: Receiver<()>,
@@ -176,17 +171,16 @@ pub(crate) struct ServerFollower {
 impl ServerFollower {
     /// Starts the thread for a project with mailboxes on servers; `None` for others.
     pub(crate) fn new(
-        project: &Project,
-        spool: Arc<Spool>,
-        recorder: Arc<dyn Recorder>,
-        waker: LoopWaker,
-        stop: Receiver<()>,
+        context: &Arc<WatchContext>,
+        sight: SharedSight,
+        (waker, stop): (LoopWaker, Receiver<()>),
     ) -> Result<Option<Self>> {
+        let project = &context.project;
         let Some(mut options) = project.nats_options()? else { return Ok(None) };
-        options.recorder = Arc::clone(&recorder);
+        options.recorder = Arc::clone(&context.recorder);
         options.creates = true;
         let now = SystemClock.monotonic();
-        let calls = HostCalls::open(project, &spool, &recorder, now)?;
+        let calls = HostCalls::open(context, now)?;
         Ok(Some(Self {
             outbox: project.open_outbox()?,
             carrier: MailCarrier::default(),
@@ -197,19 +191,15 @@ impl ServerFollower {
                 &project.state.join("servers/leases/kept.json"),
                 project.config.leases.extend_max(),
             ),
-            project: project.clone(),
+            context: Arc::clone(context),
             options,
-            spool,
-            recorder,
             waker,
             stop,
             next_lease_look: now,
             next_jobs: [now; JOBS.len()],
             next_scan: now,
-            board: SharedBoard::new(now),
-            requests: RequestWatch::new(&project.queue, project.kinds()?)
-                .only_for(project.roster())
-                .with_project(project),
+            board: SharedBoard::new(now, context),
+            requests: RequestWatch::new(project)?.only_for(project.roster()),
             waiting: BTreeMap::new(),
             workload: Workload::default(),
             books: TaskBooks::default(),
@@ -217,17 +207,12 @@ impl ServerFollower {
             has_news: true,
             condition: serde_json::Value::Null,
             gone_since: None,
-            sight: SharedSight::default(),
+            sight,
             log: LogExchange::open(project.host()?, &project.logs(), &project.state)?,
-            hosts: HostExchange::open(project, now)?,
+            hosts: HostExchange::open(context, now)?,
             calls,
             acked: AckedTasks::open(&project.state.join("servers/acked.json")),
         }))
-    }
-
-    /// The loop reports agents that cannot answer.
-    pub(crate) fn with_sight(self, sight: SharedSight) -> Self {
-        Self { sight, ..self }
     }
 
     pub(crate) fn run(&mut self) {
@@ -236,11 +221,7 @@ impl ServerFollower {
             match NatsTransport::connect(&self.options) {
                 Ok(queue) => {
                     let queue = Arc::new(queue);
-                    self.recorder.record(
-                        types::WATCH_SERVER_BACK,
-                        ACTOR,
-                        json!({ "server": queue.server() }),
-                    );
+                    self.note_back(&queue);
                     was_connected = Some(true);
                     if self.follow(&queue) {
                         return;
@@ -264,9 +245,7 @@ impl ServerFollower {
     /// has ended.
     fn follow(&mut self, queue: &Arc<NatsTransport>) -> bool {
         let (mut seen, mut is_well) = (0, true);
-        let (store, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
-        let departures = DepartureThreads::new(&self.project, store, recorder);
-        self.requests.set_decision_handler(Box::new(departures));
+        self.requests.carry_out_for(&self.context, Arc::<NatsTransport>::clone(queue));
         self.board.forget();
         queue.follow_handed_in();
         let mut follows_team = false;
@@ -281,8 +260,7 @@ impl ServerFollower {
             match self.round(queue) {
                 Ok(()) => {
                     if !is_well {
-                        let data = json!({ "server": queue.server() });
-                        self.recorder.record(types::WATCH_SERVER_BACK, ACTOR, data);
+                        self.note_back(queue);
                     }
                     is_well = true;
                     self.report_condition(true, None);
@@ -302,7 +280,7 @@ impl ServerFollower {
             seen = heard;
             if self.stop.try_recv() != Err(TryRecvError::Empty) {
                 let _ = self.end_what_was_seen(queue);
-                self.hosts.farewell(&self.project, queue);
+                self.hosts.farewell(queue);
                 return true;
             }
         }
@@ -311,10 +289,10 @@ impl ServerFollower {
     /// The ladders of all tasks, on their own thread; it learns which mailboxes have changed.
     fn see_to_ladders(&self, queue: &Arc<NatsTransport>, ladders: &mut Option<LadderThread>) {
         if ladders.is_none() {
-            let claims = Arc::<NatsTransport>::clone(queue).ladder_claims(&self.project.state);
+            let state = &self.context.project.state;
+            let claims = Arc::<NatsTransport>::clone(queue).ladder_claims(state);
             let team = (Arc::<NatsTransport>::clone(queue) as _, claims.into());
-            let (spool, waker) = (Arc::clone(&self.spool), self.waker.clone());
-            match LadderThread::start(&self.project, spool, Some(team), waker) {
+            match LadderThread::start(&self.context, Some(team), self.waker.clone()) {
                 Ok(started) => *ladders = Some(started),
                 Err(error) => tracing::warn!(%error, "cannot run ladders"),
             }
@@ -339,13 +317,13 @@ impl ServerFollower {
     }
 
     fn exchange_hosts(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
-        let told = self.hosts.exchange(now, &self.project, queue);
+        let told = self.hosts.exchange(now, queue);
         self.troubles.record_trouble("agents", self.hosts.conflict.clone());
         told
     }
 
     fn tell_of_mail(&mut self, queue: &NatsTransport) -> Result<()> {
-        let (entries, _) = panes::read_all(&self.project.panes())?;
+        let (entries, _) = panes::read_all(&self.context.project.panes())?;
         for entry in entries {
             let due = match queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX) {
                 Err(Error::NoMailbox { .. }) => self
@@ -371,8 +349,8 @@ impl ServerFollower {
             return Ok(());
         }
         self.next_workload = now + WORKLOAD_INTERVAL;
-        let (members, _) = self.project.roster().entries()?;
-        self.books.refresh_books(&self.project);
+        let (members, _) = self.context.project.roster().entries()?;
+        self.books.refresh_books(&self.context.project);
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let workload = Workload {
             waits_for: self.requests.waits_for(),
@@ -405,7 +383,7 @@ impl ServerFollower {
         for (agent, why) in &absent {
             self.requests.absent(now, agent, why);
         }
-        self.requests.drive(now, queue, &*self.recorder);
+        self.requests.drive(now, queue);
         Ok(())
     }
 
@@ -420,15 +398,15 @@ impl ServerFollower {
     /// Carries messages that routes or people put into the directory to the servers.
     fn carry(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         let mut waiting = Vec::new();
-        for mailbox in self.spool.mailboxes()? {
-            let (place, glance) =
-                (format!("mailbox {mailbox} here"), self.spool.glance(&mailbox, 1));
+        let spool = &*self.context.spool;
+        for mailbox in spool.mailboxes()? {
+            let (place, glance) = (format!("mailbox {mailbox} here"), spool.glance(&mailbox, 1));
             let glance = self.troubles.record_result(&place, glance)?;
             if glance.is_some_and(|glance| glance.waiting + glance.held > 0) {
                 waiting.push(mailbox);
             }
         }
-        let bridge = Bridge::new(&*self.spool, queue, Name::new(HOLDER)?, UnknownMailbox::Create);
+        let bridge = Bridge::new(spool, queue, Name::new(HOLDER)?, UnknownMailbox::Create);
         let carry = |mailbox: &Name| bridge.carry(mailbox);
         let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
         self.note_carried("directory", &carried);
@@ -438,16 +416,17 @@ impl ServerFollower {
     fn note_swept(&self, messages: u64, requests: usize) {
         if messages > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": messages, "orphans": 0, "requests": requests });
-            self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
+            self.context.record(types::QUEUE_SWEPT, data);
         }
     }
 
     fn sweep_content(&self, queue: &NatsTransport) -> Result<()> {
         self.log.sweep();
-        let keep = retention(&self.spool)?;
-        let mut calendar = self.spool.calendar();
+        let spool = &self.context.spool;
+        let keep = retention(spool)?;
+        let mut calendar = spool.calendar();
         let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep).map(drop);
-        self.spool.keep_calendar(calendar);
+        spool.keep_calendar(calendar);
         unless_limited(queue, || queue.sweep_files(keep)).and(swept)
     }
 
@@ -455,13 +434,17 @@ impl ServerFollower {
         let BridgeReport { carried, buried, .. } = carried;
         if carried + buried > 0 {
             let data = json!({ "from": from, "carried": carried, "buried": buried });
-            self.recorder.record(types::BRIDGE_CARRIED, ACTOR, data);
+            self.context.record(types::BRIDGE_CARRIED, data);
         }
     }
 
     fn note_gone(&self, error: &Error) {
         tracing::warn!(%error, "the servers of the mailboxes cannot be used");
-        self.recorder.record(types::WATCH_SERVER_GONE, ACTOR, json!({ "why": error.to_string() }));
+        self.context.record(types::WATCH_SERVER_GONE, json!({ "why": error.to_string() }));
+    }
+
+    fn note_back(&self, queue: &NatsTransport) {
+        self.context.record(types::WATCH_SERVER_BACK, json!({ "server": queue.server() }));
     }
 
     fn report_condition(&mut self, connected: bool, error: Option<&Error>) {

@@ -7,8 +7,8 @@
 //!
 //! The process that asks or decides normally does the follow-up itself. The watcher does it if that
 //! process was killed, if a script had only `ln`, or if no answer comes in time. It retries a
-//! failed step, for example a full mailbox. It hands the remaining work after a decision to a
-//! [`DecisionHandler`], again at every start until the request is closed.
+//! failed step, for example a full mailbox. It hands the remaining work after a decision to
+//! `departures`, again at every start until the request is closed.
 //!
 //! The same code serves requests on servers, where the thread that follows them sends the events
 //! (see `remote`). The watchers of several hosts run it in parallel; each result is stored once.
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
@@ -40,22 +40,13 @@ use ensemble_team::roster::Roster;
 use serde_json::json;
 
 use crate::authority::AuthorityGuard;
+use crate::context::WatchContext;
+use crate::departures::DepartureThreads;
 use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(5);
-
-/// Carries out a decision that needs more than a message. An example is the end of a worker that
-/// agreed to its shutdown, or did not answer in time.
-///
-/// It must not block the watcher. It starts slow work elsewhere, and calls [`Requests::close`] at
-/// the end.
-pub(crate) trait DecisionHandler: Send {
-    /// This request is decided. Called once in a run of the watcher, and again in the next run
-    /// while the request is not closed.
-    fn decided(&mut self, entry: &RequestEntry);
-}
 
 pub(crate) struct RequestWatch {
     dir: PathBuf,
@@ -66,37 +57,31 @@ pub(crate) struct RequestWatch {
     handed_over: BTreeSet<(Name, bool)>,
     /// Excluded from further looks.
     closed: HashSet<Name>,
-    decision_handler: Option<Box<dyn DecisionHandler>>,
+    departures: Option<DepartureThreads>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
     /// Which agents may ask for a shutdown.
-    authority: Option<AuthorityGuard>,
+    authority: AuthorityGuard,
     /// Called for a decision as soon as it is seen.
-    note: Option<DecisionNote<'static>>,
+    note: DecisionNote<'static>,
 }
 
 impl RequestWatch {
-    pub(crate) fn new(queue: &Path, kinds: Kinds) -> Self {
-        Self {
-            dir: queue.join(REQUESTS),
-            kinds,
+    /// Requests for a shutdown whose requester has no authority are withdrawn: the commands refuse them, so they
+    /// were put down by hand. An agent that has agreed to its shutdown is `leaving` in the roster.
+    pub(crate) fn new(project: &Project) -> Result<Self> {
+        Ok(Self {
+            dir: project.queue.join(REQUESTS),
+            kinds: project.kinds()?,
             tracker: RequestTracker::default(),
             due: BTreeMap::new(),
             handed_over: BTreeSet::new(),
             closed: HashSet::new(),
-            decision_handler: None,
+            departures: None,
             members: None,
-            authority: None,
-            note: None,
-        }
-    }
-
-    /// Those of a project. Requests for a shutdown whose requester has no authority are withdrawn: the
-    /// commands refuse them, so they were put down by hand. An agent that has agreed to its shutdown is
-    /// `leaving` in the roster.
-    pub(crate) fn with_project(self, project: &Project) -> Self {
-        let note = departure_note(project.roster());
-        Self { authority: Some(AuthorityGuard::new(project)), note: Some(note), ..self }
+            authority: AuthorityGuard::new(project),
+            note: departure_note(project.roster()),
+        })
     }
 
     /// Leaves agents that are not in this roster to their own hosts.
@@ -104,8 +89,13 @@ impl RequestWatch {
         Self { members: Some(members), ..self }
     }
 
-    pub(crate) fn set_decision_handler(&mut self, handler: Box<dyn DecisionHandler>) {
-        self.decision_handler = Some(handler);
+    /// Carries out the decisions about the requests of this store.
+    pub(crate) fn carry_out_for(
+        &mut self,
+        context: &Arc<WatchContext>,
+        store: Arc<dyn RequestStore + Send + Sync>,
+    ) {
+        self.departures = Some(DepartureThreads::new(context, store));
     }
 
     /// Watches the directories before the first listing.
@@ -165,7 +155,7 @@ impl RequestWatch {
         match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
             Ok(Some(entry)) => {
-                let refused = self.authority.as_ref().and_then(|guard| guard.refuses(&entry));
+                let refused = self.authority.refuses(&entry);
                 match refused.map(|refused| self.withdraw(&entry, &refused, store)) {
                     None => self.update_machine(now, &entry, store),
                     Some(Ok(())) => self.forget(id),
@@ -212,7 +202,7 @@ impl RequestWatch {
         self.tracker.handle(now, Correlated::new(id, Event::Opened { age }));
         if let Some(decision) = &entry.decision {
             // A script that decides with `ln` leaves everything that follows to this process.
-            if let Some(Err(error)) = self.note.as_ref().map(|note| note(entry)) {
+            if let Err(error) = (self.note)(entry) {
                 tracing::warn!(%id, %error, "cannot note a decision: it is tried again");
             }
             let standing = Event::Standing(decision.clone());
@@ -239,12 +229,7 @@ impl RequestWatch {
         }
     }
 
-    pub(crate) fn drive(
-        &mut self,
-        now: Monotonic,
-        store: &dyn RequestStore,
-        recorder: &dyn Recorder,
-    ) {
+    pub(crate) fn drive(&mut self, now: Monotonic, store: &dyn RequestStore) {
         self.tracker.handle_timeout(now);
         while let Some(Correlated { id, inner }) = self.tracker.poll_effect() {
             let Ok(id) = Name::new(id) else { continue };
@@ -273,7 +258,7 @@ impl RequestWatch {
             self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
             self.due.remove(&id);
-            if let Err(error) = self.go_on(&id, store, recorder) {
+            if let Err(error) = self.go_on(&id, store) {
                 tracing::warn!(%id, %error, "cannot continue a request: it is tried again");
                 self.due.insert(id, now + RETRY);
             }
@@ -281,12 +266,7 @@ impl RequestWatch {
     }
 
     /// Finishes what is unfinished, and hands over what is left to be carried out.
-    fn go_on(
-        &mut self,
-        id: &Name,
-        store: &dyn RequestStore,
-        recorder: &dyn Recorder,
-    ) -> Result<()> {
+    fn go_on(&mut self, id: &Name, store: &dyn RequestStore) -> Result<()> {
         let Some(entry) = self.requests(store).resume(id.as_str())? else {
             self.tracker.remove(id.as_str());
             return Ok(());
@@ -297,16 +277,13 @@ impl RequestWatch {
             && self.is_ours(&entry.request.to)?
             && self.handed_over.insert((id.clone(), entry.untold.is_none()))
         {
-            recorder.record(
-                types::REQUEST_HANDED_OVER,
-                ACTOR,
-                json!({
-                    "request_id": id, "kind": entry.request.kind, "from": entry.request.from,
-                    "to": entry.request.to, "outcome": entry.state(),
-                }),
-            );
-            if let Some(handler) = &mut self.decision_handler {
-                handler.decided(&entry);
+            let data = json!({
+                "request_id": id, "kind": entry.request.kind, "from": entry.request.from,
+                "to": entry.request.to, "outcome": entry.state(),
+            });
+            store.recorder().record(types::REQUEST_HANDED_OVER, ACTOR, data);
+            if let Some(departures) = &mut self.departures {
+                departures.begin(&entry);
             }
         }
         entry.untold.map_or(Ok(()), |detail| Err(Error::Refused { detail }))
@@ -337,11 +314,7 @@ impl RequestWatch {
     }
 
     fn requests<'l>(&self, store: &'l dyn RequestStore) -> Requests<'l> {
-        let requests = Requests::new(store).with_kinds(self.kinds.clone());
-        match &self.note {
-            Some(note) => requests.with_note(Arc::clone(note)),
-            None => requests,
-        }
+        Requests::new(store).with_kinds(self.kinds.clone()).with_note(Arc::clone(&self.note))
     }
 }
 
@@ -394,7 +367,7 @@ mod tests {
         Requests::new(&spool).ask(ask).unwrap();
         let decision = spool.root().join("requests/r1/decision.yaml");
         std::fs::write(decision, "approve: true\nby: bob\n").unwrap();
-        let mut watch = RequestWatch::new(&project.queue, Kinds::default()).with_project(&project);
+        let mut watch = RequestWatch::new(&project).unwrap();
         watch.observe_request(SystemClock.monotonic(), &name("r1"), &spool, None);
         assert_eq!(roster.get(&bob).unwrap().unwrap().state, MemberState::Leaving);
     }

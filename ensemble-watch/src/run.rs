@@ -20,9 +20,8 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::AlertThread;
-use crate::departures::DepartureThreads;
+use crate::context::WatchContext;
 use crate::engine::Engine;
-use crate::pane_worker::PaneWorkers;
 use crate::remote::ServerFollower;
 use crate::servers::SharedSight;
 use crate::status_file::note_start;
@@ -91,21 +90,14 @@ impl Watcher {
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
+        let context = Arc::new(WatchContext { project: project.clone(), spool, recorder });
         let (waker, sources) = loop_sources()?;
         let sight = SharedSight::default();
-        let (follower, servers) = {
-            let (end, ended) = unbounded();
-            let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
-            let follower = ServerFollower::new(project, spool, recorder, waker.clone(), ended)?;
-            (follower.map(|follower| follower.with_sight(SharedSight::clone(&sight))), end)
-        };
-        let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
-        let alerts = AlertThread::start(project, Arc::clone(&spool), Arc::clone(&recorder));
-        let store: Arc<_> = Arc::clone(&spool);
-        let departures = DepartureThreads::new(project, store, Arc::clone(&recorder));
-        let ends = (waker.clone(), sources);
-        let mut engine = Engine::new(project, spool, recorder, pane_workers, sight, ends)?;
-        engine.set_decision_handler(Box::new(departures));
+        let (servers, servers_ended) = unbounded();
+        let ends = (waker.clone(), servers_ended);
+        let follower = ServerFollower::new(&context, SharedSight::clone(&sight), ends)?;
+        let alerts = AlertThread::start(&context);
+        let engine = Engine::new(context, sight, (waker.clone(), sources))?;
         let stopper = Stopper { waker, stopped: Arc::default() };
         let (running, ended) = unbounded();
         if let Some(mut follower) = follower {

@@ -16,13 +16,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, unbounded};
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_project::Project;
 use ensemble_team::steps::StepStore;
 use serde_json::{Value, json};
 
+use crate::context::WatchContext;
 use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 
 /// How long the thread listens to the server before it looks for orders of the loop.
@@ -55,7 +54,8 @@ pub(crate) struct StepServer {
 
 impl StepServer {
     /// Starts the thread; `None` for queues in a file.
-    pub(crate) fn start(project: &Project, recorder: &Arc<dyn Recorder>) -> Option<Self> {
+    pub(crate) fn start(context: &Arc<WatchContext>) -> Option<Self> {
+        let WatchContext { project, recorder, .. } = &**context;
         if !project.has_shared_steps() {
             return None;
         }
@@ -69,8 +69,7 @@ impl StepServer {
         let file = project.state.join("servers/leases/kept-steps.json");
         let mut thread = StepThread {
             kept: KeptLeases::open(now, &file, project.config.leases.extend_max()),
-            project: project.clone(),
-            recorder: Arc::clone(recorder),
+            context: Arc::clone(context),
             store,
             orders: received,
             seen: Arc::clone(&seen),
@@ -105,8 +104,7 @@ impl StepServer {
 }
 
 struct StepThread {
-    project: Project,
-    recorder: Arc<dyn Recorder>,
+    context: Arc<WatchContext>,
     store: StepStore,
     kept: KeptLeases,
     orders: Receiver<LoopObservation>,
@@ -171,7 +169,7 @@ impl StepThread {
 
     /// Sends the notices for orchestrators to their mailboxes, in a directory or on servers.
     fn post(&self) -> Result<()> {
-        let queue = self.project.open_unrecorded()?;
+        let queue = self.context.project.open_unrecorded()?;
         self.store.post_notices(&*queue).map(drop)
     }
 
@@ -179,7 +177,7 @@ impl StepThread {
         match order {
             LoopObservation::Keep(working) => {
                 let now = SystemClock.monotonic();
-                keep_steps(&self.store, now, &working, &mut self.kept, &*self.recorder);
+                keep_steps(&self.store, now, &working, &mut self.kept, &*self.context.recorder);
                 self.kept.remember(now);
                 Ok(())
             }

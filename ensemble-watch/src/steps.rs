@@ -21,11 +21,11 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 use serde_json::{Value, json};
 
-use crate::held_work::{HoldingSource, KeptLeases, WorkingAgents, keep_steps};
+use crate::context::WatchContext;
+use crate::held_work::{KeptLeases, WorkingAgents, keep_steps};
 use crate::step_server::StepServer;
 use crate::watch_set::{WatchSet, WatchedPlace};
 
@@ -58,9 +58,10 @@ struct OpenSteps {
 
 impl StepUpkeep {
     /// Opens no database before a step was added.
-    pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
-        let server = StepServer::start(project, &recorder);
-        let mut options = project.step_options(recorder);
+    pub(crate) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let WatchContext { project, recorder, .. } = &**context;
+        let server = StepServer::start(context);
+        let mut options = project.step_options(Arc::clone(recorder));
         options.patience = PATIENCE;
         let path = project.state.join(STEPS_FILE);
         Self { path, options, open: None, refused: None, next_look: now, said: None, server }
@@ -87,14 +88,13 @@ impl StepUpkeep {
         if found == self.open.as_ref().map(|open| open.id) {
             return;
         }
-        let log = self.path.with_file_name(log_name());
         self.open = None;
         let Some(id) = found.filter(|found| self.refused != Some(*found)) else { return };
         match self.begin(id) {
             Ok(open) => {
                 self.open = Some(open);
                 self.next_look = now;
-                self.watch(watch_set, &log);
+                self.rewatch(watch_set);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot open the step queues");
@@ -104,16 +104,12 @@ impl StepUpkeep {
         }
     }
 
-    /// Watches the log again, with a new file watcher.
+    /// Watches the log of an open database, also with a new file watcher.
     pub(crate) fn rewatch(&self, watch_set: &mut WatchSet) {
-        let log = self.path.with_file_name(log_name());
-        if self.open.is_some() {
-            self.watch(watch_set, &log);
-        }
-    }
-
-    fn watch(&self, watch_set: &mut WatchSet, log: &Path) {
-        if let Err(error) = watch_set.rewatch_log(log, WatchedPlace::Steps) {
+        let log = self.path.with_file_name(format!("{STEPS_FILE}-wal"));
+        if self.open.is_some()
+            && let Err(error) = watch_set.rewatch_log(&log, WatchedPlace::Steps)
+        {
             tracing::warn!(%error, "step queues are checked only every 30 s");
         }
     }
@@ -161,10 +157,9 @@ impl StepUpkeep {
         }
         self.open.as_ref().map_or(Value::Null, |open| json!({ "held": open.held }))
     }
-}
 
-impl HoldingSource for StepUpkeep {
-    fn take_back(&mut self, agent: &Name, _why: &str) -> Vec<Value> {
+    /// Takes back the steps of an ended agent. Returns what they were.
+    pub(crate) fn take_back(&self, agent: &Name) -> Vec<Value> {
         if let Some(server) = &self.server {
             // The returned steps are recorded in the log.
             server.take_back(agent);
@@ -190,10 +185,6 @@ impl OpenSteps {
         self.pause = self.pause.map(|pause| pause * 2).filter(|pause| *pause < LOOK_INTERVAL);
         Ok(self.pause.map_or(next, |pause| next.min(pause)))
     }
-}
-
-fn log_name() -> String {
-    format!("{STEPS_FILE}-wal")
 }
 
 fn id_of(path: &Path) -> Option<(u64, u64)> {

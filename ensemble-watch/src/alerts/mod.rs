@@ -24,16 +24,15 @@ use ensemble_core::Result;
 use ensemble_core::document::{read_json, write_json};
 use ensemble_core::durable::{Dir, Durability, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::spool::Spool;
+use ensemble_core::event_log::types;
 use serde_json::{Value, json};
 
+use crate::context::WatchContext;
 use channels::{AlertCommand, NO_TERMINAL, PeopleTerminals};
 use ensemble_project::attention::AwayServers;
 use ensemble_project::overview::{
     Overview, OverviewReader, OverviewSource, ProjectChanges, StateSource,
 };
-use ensemble_project::status::ACTOR;
 use ensemble_project::{AlertRule, OpenQueue, Project};
 use schedule::{AlertMemory, AlertMoment, AlertSchedule, AlertSubject, DueAlert};
 
@@ -73,11 +72,8 @@ impl Drop for AlertThread {
 }
 
 impl AlertThread {
-    pub(crate) fn start(
-        project: &Project,
-        spool: Arc<Spool>,
-        recorder: Arc<dyn Recorder>,
-    ) -> Option<Self> {
+    pub(crate) fn start(context: &Arc<WatchContext>) -> Option<Self> {
+        let project = &context.project;
         let rules = project.config.notify.clone();
         if rules.is_empty() {
             return None;
@@ -92,9 +88,7 @@ impl AlertThread {
             rules,
             kept,
             reader: OverviewReader::new(project),
-            project: project.clone(),
-            spool,
-            recorder,
+            context: Arc::clone(context),
             reader_of_servers: OverviewReader::new(project),
             servers: None,
             connect_after: None,
@@ -127,11 +121,9 @@ struct AlertWorker {
     schedule: AlertSchedule,
     /// As `alerts.json` has it.
     kept: AlertMemory,
-    project: Project,
+    context: Arc<WatchContext>,
     /// The team of this host.
     reader: OverviewReader,
-    spool: Arc<Spool>,
-    recorder: Arc<dyn Recorder>,
     reader_of_servers: OverviewReader,
     /// The mailboxes on servers, once they have answered.
     servers: Option<OpenQueue>,
@@ -184,7 +176,7 @@ impl AlertWorker {
         AlertMoment {
             now: SystemClock.monotonic(),
             minute: minute.unwrap_or_default(),
-            looks: looks(&self.project.state),
+            looks: looks(&self.context.project.state),
         }
     }
 
@@ -194,7 +186,7 @@ impl AlertWorker {
             self.reader.refresh_overview(&ProjectChanges::Anywhere, source, StateSource::Watcher)
         };
         let (overview, is_whole) = match servers {
-            ServerOverview::None => (here(OverviewSource::Here(&self.spool)), true),
+            ServerOverview::None => (here(OverviewSource::Here(&self.context.spool)), true),
             ServerOverview::Seen(overview) => {
                 let is_whole = overview.away.is_none();
                 (*overview, is_whole)
@@ -221,13 +213,13 @@ impl AlertWorker {
     fn ask_servers(&mut self) -> Result<ServerOverview> {
         let now = SystemClock.monotonic();
         if self.servers.is_none() {
-            if !self.project.is_shared()? {
+            if !self.context.project.is_shared()? {
                 return Ok(ServerOverview::None);
             }
             if let Some((_, away)) = self.connect_after.as_ref().filter(|(at, _)| now < *at) {
                 return Ok(ServerOverview::Away(away.clone()));
             }
-            let servers = self.project.open_unrecorded()?;
+            let servers = self.context.project.open_unrecorded()?;
             servers.team_link().map_or(Ok(()), |team| team.follow_team())?;
             self.servers = Some(servers);
         }
@@ -264,7 +256,7 @@ impl AlertWorker {
         if kept == self.kept {
             return;
         }
-        match write_json(&self.project.state.join(FILE), &kept) {
+        match write_json(&self.context.project.state.join(FILE), &kept) {
             Ok(()) => self.kept = kept,
             Err(error) => tracing::warn!(%error, "cannot note which alerts were sent"),
         }
@@ -274,15 +266,15 @@ impl AlertWorker {
     fn tell_by(&mut self, rule: &AlertRule, all: Vec<DueAlert>) {
         let mut reached = 0;
         if rule.terminal.is_some() || rule.tmux {
-            let (text, terminals) = (summary(&all), PeopleTerminals::of(&self.project));
+            let (text, terminals) = (summary(&all), PeopleTerminals::of(&self.context.project));
             reached += rule.terminal.map_or(0, |signal| terminals.signal(signal, &text));
             reached += if rule.tmux { terminals.show(&text) } else { 0 };
         }
         for due in all {
             match &rule.command {
                 Some(command) => {
-                    let alert = alert(&self.project, &due);
-                    match AlertCommand::start(command, self.project.root(), &alert) {
+                    let project = &self.context.project;
+                    match AlertCommand::start(command, project.root(), &alert(project, &due)) {
                         Ok(running) => self.running.push((running, due)),
                         Err(error) => self.ended(&due, Err(error.to_string())),
                     }
@@ -303,12 +295,12 @@ impl AlertWorker {
     }
 
     fn ended(&mut self, due: &DueAlert, outcome: std::result::Result<(), String>) {
-        let mut data = alert(&self.project, due);
+        let mut data = alert(&self.context.project, due);
         data["rule"] = (due.rule + 1).into();
         match outcome {
             Ok(()) => {
                 self.schedule.succeeded(due);
-                self.recorder.record(types::ALERT_SENT, ACTOR, data);
+                self.context.record(types::ALERT_SENT, data);
             }
             Err(error) => {
                 let is_retried = self.schedule.failed(SystemClock.monotonic(), due);
@@ -317,7 +309,7 @@ impl AlertWorker {
                 }
                 data["error"] = error.into();
                 data["retried"] = is_retried.into();
-                self.recorder.record(types::ALERT_FAILED, ACTOR, data);
+                self.context.record(types::ALERT_FAILED, data);
             }
         }
     }

@@ -4,8 +4,9 @@
 //! entered into the ledger (`routing` says why).
 
 use ensemble_core::event_log::types;
-use ensemble_project::{BoxTable, Project};
+use ensemble_project::BoxTable;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::dropbox::{
@@ -19,10 +20,10 @@ use ensemble_core::{Error, Result};
 use ensemble_team::driver::retention;
 use serde_json::{Value, json};
 
-use super::EngineContext;
 use super::feedback::AuthorFeedback;
 use super::mail::EngineMail;
 use super::team::EngineTeam;
+use crate::context::WatchContext;
 use crate::rejection_notice::{COMPLETE_IT, CORRECT_IT};
 use crate::routing::{self, RoutedBatch, RoutedFile, RoutingPlan};
 use crate::watch_set::{WatchSet, WatchedPlace};
@@ -42,7 +43,9 @@ const RECORDED_WAITING_MAX: usize = 1_000;
 const ACKS: &str = "ack";
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
+
 pub(super) struct DropBoxes {
+    context: Arc<WatchContext>,
     /// Missing while the queue's directory is.
     boxes: Option<OpenBoxes>,
     table: BoxTable,
@@ -64,13 +67,15 @@ pub(super) struct DropBoxes {
 }
 
 impl DropBoxes {
-    pub(super) fn new(project: &Project) -> Result<Self> {
+    pub(super) fn new(context: &Arc<WatchContext>) -> Result<Self> {
+        let project = &context.project;
         Ok(Self {
+            context: Arc::clone(context),
             boxes: None,
             table: project.drop_boxes()?,
             routes: project.routes()?,
             ledger: Ledger::open(&project.state)?,
-            feedback: AuthorFeedback::new(project),
+            feedback: AuthorFeedback::new(context),
             recorded_waiting: HashSet::new(),
             undone: Vec::new(),
             unfit_acks: UnfitAcks::default(),
@@ -80,7 +85,8 @@ impl DropBoxes {
         })
     }
 
-    pub(super) fn open(&mut self, project: &Project) -> Result<()> {
+    pub(super) fn open(&mut self) -> Result<()> {
+        let project = &self.context.project;
         self.boxes = Some(OpenBoxes::open(
             &project.queue,
             self.table.iter(),
@@ -129,8 +135,8 @@ impl DropBoxes {
     }
 
     /// Lists the boxes; [`DropBoxes::examine`] works the list off.
-    pub(super) fn scan(&mut self, now: Monotonic, context: &EngineContext) {
-        self.reject_strange(context);
+    pub(super) fn scan(&mut self, now: Monotonic) {
+        self.reject_strange();
         let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(now, &mut self.ledger));
         if let Err(error) = scanned {
             tracing::warn!(%error, "cannot list the drop boxes");
@@ -138,23 +144,23 @@ impl DropBoxes {
     }
 
     /// Puts aside the files whose names are not UTF-8: no route matches them, and no message can name them.
-    pub(super) fn reject_strange(&mut self, context: &EngineContext) {
+    pub(super) fn reject_strange(&mut self) {
         for RejectedFile { path, kept_as, error } in
             self.boxes.as_mut().map(OpenBoxes::reject_strange).unwrap_or_default()
         {
             self.rejected += 1;
             let data = json!({ "file": path, "kept_as": kept_as, "error": error, "told": [] });
-            context.record(types::FILE_REJECTED, data);
+            self.context.record(types::FILE_REJECTED, data);
         }
     }
 
     /// Forgets files that are gone and were routed longer ago than any mailbox keeps settled messages. Their
     /// ids are free again then.
-    pub(super) fn sweep(&mut self, context: &EngineContext) {
-        let mut calendar = context.spool.calendar();
+    pub(super) fn sweep(&mut self) {
+        let mut calendar = self.context.spool.calendar();
         let swept =
-            retention(&context.spool).and_then(|keep| self.ledger.sweep(&mut calendar, keep));
-        context.spool.keep_calendar(calendar);
+            retention(&self.context.spool).and_then(|keep| self.ledger.sweep(&mut calendar, keep));
+        self.context.spool.keep_calendar(calendar);
         if let Err(error) = swept {
             tracing::warn!(%error, "cannot sweep the ledger");
         }
@@ -189,20 +195,19 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         findings: Vec<BoxFinding>,
-        context: &EngineContext,
         mail: &mut EngineMail,
         team: &mut EngineTeam,
     ) {
-        let routed = self.plan(now, findings, context, mail);
-        self.record_overwritten(context);
-        let mut batch = routing::publish(routed, &context.spool);
+        let routed = self.plan(now, findings, mail);
+        self.record_overwritten();
+        let mut batch = routing::publish(routed, &self.context.spool);
         for envelope in &batch.stored {
             mail.changed([envelope.to.clone()]);
             team.roles.stored(now, envelope.kind.as_str());
         }
-        mail.notify(now, context);
-        self.record_batch(now, &mut batch, context, mail);
-        let entries = self.take_effects(now, batch.routed, context, mail);
+        mail.notify(now);
+        self.record_batch(now, &mut batch, mail);
+        let entries = self.take_effects(now, batch.routed, mail);
         if let Err(error) = routing::commit(batch.unsynced, entries, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
             tracing::warn!(%error, "cannot make the routed messages safe yet");
@@ -214,7 +219,6 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         findings: Vec<BoxFinding>,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> Vec<RoutedFile> {
         let mut routed = Vec::new();
@@ -223,11 +227,11 @@ impl DropBoxes {
             let (file, again) = match finding {
                 BoxFinding::Complete(file) => (file, None),
                 BoxFinding::Unfit(unfit) => {
-                    self.set_aside(now, &unfit, context, mail);
+                    self.set_aside(now, &unfit, mail);
                     continue;
                 }
                 BoxFinding::Again(file, entry) => {
-                    match self.counted_again(now, file, entry, context, mail) {
+                    match self.counted_again(now, file, entry, mail) {
                         Some((file, entry)) => (file, Some(entry)),
                         None => continue,
                     }
@@ -251,21 +255,22 @@ impl DropBoxes {
                 }
             }
             let judge = self.feedback.judge();
-            match routing::plan(file, again, &self.routes, &self.ledger, &context.spool, judge) {
+            match routing::plan(file, again, &self.routes, &self.ledger, &self.context.spool, judge)
+            {
                 RoutingPlan::Publish(mut file) => {
-                    self.feedback.name_task(&mut file, context);
+                    self.feedback.name_task(&mut file);
                     routed.push(file);
                 }
                 RoutingPlan::Ack { file, entry, task } => {
-                    self.acknowledge(now, file, entry, &task, context, mail);
+                    self.acknowledge(now, file, entry, &task, mail);
                 }
                 RoutingPlan::Unmatched { file } => {
                     let why = "no route matches its name".to_owned();
-                    self.unmatched(now, file, why, context, mail);
+                    self.unmatched(now, file, why, mail);
                 }
                 RoutingPlan::Impossible { file, error } => {
-                    self.record_waiting(&file.path(), &error, context);
-                    self.unmatched(now, file, error.to_string(), context, mail);
+                    self.record_waiting(&file.path(), &error);
+                    self.unmatched(now, file, error.to_string(), mail);
                 }
                 RoutingPlan::Broken { unfit, may_grow: true } => {
                     if let Some(boxes) = &mut self.boxes {
@@ -273,7 +278,7 @@ impl DropBoxes {
                     }
                 }
                 RoutingPlan::Broken { unfit, may_grow: false } => {
-                    self.set_aside(now, &unfit, context, mail);
+                    self.set_aside(now, &unfit, mail);
                 }
                 RoutingPlan::Known => {}
             }
@@ -281,55 +286,44 @@ impl DropBoxes {
         routed
     }
 
-    fn record_batch(
-        &mut self,
-        now: Monotonic,
-        batch: &mut RoutedBatch,
-        context: &EngineContext,
-        mail: &mut EngineMail,
-    ) {
+    fn record_batch(&mut self, now: Monotonic, batch: &mut RoutedBatch, mail: &mut EngineMail) {
         for envelope in &batch.stored {
-            context.record(types::FILE_ROUTED, json!({
+            self.context.record(types::FILE_ROUTED, json!({
                 "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
             }));
         }
         for (file, error) in batch.failed.drain(..) {
             self.retry(now, &file, ROUTE_RETRY);
             let is_owed = self.recorded_waiting.remove(&file.path());
-            let is_new = self.record_waiting(&file.path(), &error, context);
+            let is_new = self.record_waiting(&file.path(), &error);
             if (is_new || is_owed) && matches!(error, Error::NoMailbox { .. }) {
                 let help = rename_help(&file.box_name, &file.file);
                 let unfit = file.into_unfit(error.to_string());
-                self.notify_of_stranded(now, &unfit, &help, context, mail);
+                self.notify_of_stranded(now, &unfit, &help, mail);
             }
         }
         self.routed += batch.routed.len() as u64;
     }
 
     /// Notifies the author of an unfit file, or its recipients; then puts it aside, or leaves it to its writer.
-    fn set_aside(
-        &mut self,
-        now: Monotonic,
-        unfit: &UnfitFile,
-        context: &EngineContext,
-        mail: &mut EngineMail,
-    ) {
+    fn set_aside(&mut self, now: Monotonic, unfit: &UnfitFile, mail: &mut EngineMail) {
         let remedy = if unfit.is_final { CORRECT_IT } else { COMPLETE_IT };
-        let Some(notified) = self.reject(now, unfit, remedy, context) else { return };
+        let Some(notified) = self.reject(now, unfit, remedy) else { return };
         let boxes = self.boxes.as_mut();
         let Some(rejected) = boxes.and_then(|boxes| boxes.set_aside(now, unfit)) else { return };
         self.rejected += 1;
-        context.record(
+        self.context.record(
             types::FILE_REJECTED,
             json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": notified }),
         );
         mail.changed(notified);
     }
 
-    fn record_overwritten(&mut self, context: &EngineContext) {
+    fn record_overwritten(&mut self) {
         for (file, versions) in self.boxes.iter_mut().flat_map(OpenBoxes::take_overwritten) {
             self.overwritten += versions;
-            context.record(types::FILE_OVERWRITTEN, json!({ "file": file, "versions": versions }));
+            self.context
+                .record(types::FILE_OVERWRITTEN, json!({ "file": file, "versions": versions }));
         }
     }
 
@@ -339,13 +333,12 @@ impl DropBoxes {
         now: Monotonic,
         file: CompleteFile,
         why: String,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) {
         let is_owed = self.recorded_waiting.remove(&file.path());
-        if (self.note_unmatched(&file, context) || is_owed) && &*file.box_name != ACKS {
+        if (self.note_unmatched(&file) || is_owed) && &*file.box_name != ACKS {
             let help = rename_help(&file.box_name, &file.file);
-            self.notify_of_stranded(now, &file.into_unfit(why), &help, context, mail);
+            self.notify_of_stranded(now, &file.into_unfit(why), &help, mail);
         }
     }
 
@@ -356,10 +349,9 @@ impl DropBoxes {
         now: Monotonic,
         unfit: &UnfitFile,
         help: &str,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> bool {
-        let Some(notified) = self.reject(now, unfit, help, context) else {
+        let Some(notified) = self.reject(now, unfit, help) else {
             self.recorded_waiting.insert(unfit.path());
             return false;
         };
@@ -368,23 +360,17 @@ impl DropBoxes {
     }
 
     /// Notifies the author of an unfit file, or its recipients, and returns them; `None` if it is tried again.
-    fn reject(
-        &mut self,
-        now: Monotonic,
-        unfit: &UnfitFile,
-        help: &str,
-        context: &EngineContext,
-    ) -> Option<Vec<Name>> {
-        let rejected = self.feedback.reject(unfit, help, &self.routes, context);
-        rejected.map_err(|error| self.wait(now, &unfit.box_name, &unfit.file, &error, context)).ok()
+    fn reject(&mut self, now: Monotonic, unfit: &UnfitFile, help: &str) -> Option<Vec<Name>> {
+        let rejected = self.feedback.reject(unfit, help, &self.routes);
+        rejected.map_err(|error| self.wait(now, &unfit.box_name, &unfit.file, &error)).ok()
     }
 
     /// Records that no route matches a file. Whether that is new.
-    fn note_unmatched(&mut self, file: &CompleteFile, context: &EngineContext) -> bool {
+    fn note_unmatched(&mut self, file: &CompleteFile) -> bool {
         let boxes = self.boxes.as_mut();
         let is_new = boxes.is_some_and(|boxes| boxes.note_unmatched(&file.box_name, &file.file));
         if is_new {
-            context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
+            self.context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
         }
         is_new
     }
@@ -396,15 +382,8 @@ impl DropBoxes {
     }
 
     /// Tries a file again later that cannot be dealt with now.
-    fn wait(
-        &mut self,
-        now: Monotonic,
-        box_name: &str,
-        file: &str,
-        error: &Error,
-        context: &EngineContext,
-    ) {
-        self.record_waiting(&format!("{box_name}/{file}"), error, context);
+    fn wait(&mut self, now: Monotonic, box_name: &str, file: &str, error: &Error) {
+        self.record_waiting(&format!("{box_name}/{file}"), error);
         if let Some(boxes) = &mut self.boxes {
             boxes.retry(now, box_name, file, ROUTE_RETRY);
         }
@@ -412,7 +391,7 @@ impl DropBoxes {
 
     /// Records once that a file cannot be routed at the moment. Whether that is new. If it lasts, it is a need; that a
     /// mailbox is missing is one anyway.
-    fn record_waiting(&mut self, path: &str, error: &Error, context: &EngineContext) -> bool {
+    fn record_waiting(&mut self, path: &str, error: &Error) -> bool {
         if !matches!(error, Error::NoMailbox { .. }) {
             tracing::warn!(%path, %error, "cannot deliver a drop-box file, and tries again");
         }
@@ -421,7 +400,7 @@ impl DropBoxes {
         }
         let is_new = self.recorded_waiting.insert(format!("{path}: {error}"));
         if is_new {
-            context
+            self.context
                 .record(types::FILE_WAITING, json!({ "file": path, "error": error.to_string() }));
         }
         is_new

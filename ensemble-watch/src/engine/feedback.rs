@@ -3,21 +3,22 @@
 //! `judge` finds what is wrong with a file, and `answers` bounds how often an author is answered.
 //! `rejection_notice` writes to the author of a file that is set aside.
 
+use std::sync::Arc;
+
 use ensemble_core::Result;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::dropbox::{CompleteFile, Routes, UnfitFile};
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::message::fields::is_same_task;
-use ensemble_project::Project;
 use ensemble_reports::contract::{ContractKind, Reading, TaskReport, read_as};
 use ensemble_team::admission::is_refusal;
 use ensemble_team::driver::TaskEnds;
 use serde_json::json;
 
-use super::EngineContext;
 use super::remote::ServerSight;
 use crate::answers::{self, ANSWERS_MAX, AnswerCounts, AnswerLoop, AnswerPermit};
+use crate::context::WatchContext;
 use crate::judge::{AuthorAdvice, ReportJudge};
 use crate::rejection_notice;
 use crate::routing::RoutedFile;
@@ -26,14 +27,17 @@ use crate::work_file::WorkFile as _;
 
 /// The judge of files, and the memory of what was answered and recorded.
 pub(super) struct AuthorFeedback {
+    context: Arc<WatchContext>,
     judge: ReportJudge,
     answers: AnswerCounts,
     ends: TaskEnds,
 }
 
 impl AuthorFeedback {
-    pub(super) fn new(project: &Project) -> Self {
+    pub(super) fn new(context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         Self {
+            context: Arc::clone(context),
             judge: ReportJudge::new(project),
             answers: AnswerCounts::default(),
             ends: project.task_ends(),
@@ -51,14 +55,13 @@ impl AuthorFeedback {
         unfit: &UnfitFile,
         remedy: &str,
         routes: &Routes,
-        context: &EngineContext,
     ) -> Result<Vec<Name>> {
-        let spool = &context.spool;
-        let author = rejection_notice::author_of(unfit, spool)?;
+        let spool = Arc::clone(&self.context.spool);
+        let author = rejection_notice::author_of(unfit, &spool)?;
         let permit = match &author {
             Some(author) => {
-                let is_about_notice = answers::is_unfit_about_notice(unfit, author, spool);
-                self.permit(author, is_about_notice, &unfit.path(), context)
+                let is_about_notice = answers::is_unfit_about_notice(unfit, author, &spool);
+                self.permit(author, is_about_notice, &unfit.path())
             }
             None => AnswerPermit::Recipients,
         };
@@ -66,7 +69,7 @@ impl AuthorFeedback {
         let sent = match permit {
             AnswerPermit::None => Ok(Vec::new()),
             AnswerPermit::Author | AnswerPermit::Recipients => {
-                rejection_notice::send(unfit, to, remedy, routes, spool)
+                rejection_notice::send(unfit, to, remedy, routes, &spool)
             }
         };
         self.answers.note_sent(author.as_ref(), permit, sent)
@@ -76,16 +79,12 @@ impl AuthorFeedback {
     ///
     /// # Errors
     /// The count or the advice cannot be stored. It may be tried again.
-    pub(super) fn advise_author(
-        &mut self,
-        file: &CompleteFile,
-        context: &EngineContext,
-    ) -> Result<Option<Name>> {
+    pub(super) fn advise_author(&mut self, file: &CompleteFile) -> Result<Option<Name>> {
         if file.is_report() && file.contract() == Some(ContractKind::Review) {
-            self.judge.reviews.count(&file.file, &file.content, &*context.recorder)?;
+            self.judge.reviews.count(&file.file, &file.content, &*self.context.recorder)?;
         }
         match self.judge.advice(file) {
-            Some(advice) => self.advise(&advice, file, context),
+            Some(advice) => self.advise(&advice, file),
             None => {
                 if let Some(author) = file.author().filter(|_| file.is_report()) {
                     self.answers.is_fine(&author);
@@ -96,39 +95,28 @@ impl AuthorFeedback {
     }
 
     /// Records what is vague in a report, and sends it to its author if that is permitted.
-    fn advise(
-        &mut self,
-        advice: &AuthorAdvice,
-        file: &CompleteFile,
-        context: &EngineContext,
-    ) -> Result<Option<Name>> {
-        let spool = &context.spool;
+    fn advise(&mut self, advice: &AuthorAdvice, file: &CompleteFile) -> Result<Option<Name>> {
+        let spool = Arc::clone(&self.context.spool);
         let permit = advice.author.as_ref().map_or(AnswerPermit::None, |author| {
-            let is_about_notice = answers::is_about_notice(file, author, spool);
-            self.permit(author, is_about_notice, &file.path(), context)
+            let is_about_notice = answers::is_about_notice(file, author, &spool);
+            self.permit(author, is_about_notice, &file.path())
         });
         let sent = match permit {
-            AnswerPermit::Author => advice.send(file, spool),
+            AnswerPermit::Author => advice.send(file, &spool),
             AnswerPermit::Recipients | AnswerPermit::None => Ok(None),
         };
         let advised = self.answers.note_sent(advice.author.as_ref(), permit, sent)?;
-        context.record(types::REPORT_VAGUE, json!({
+        self.context.record(types::REPORT_VAGUE, json!({
             "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": advised,
         }));
         Ok(advised)
     }
 
     /// Whether a file is answered. Records a loop that was just found.
-    fn permit(
-        &mut self,
-        author: &Name,
-        is_about_notice: bool,
-        path: &str,
-        context: &EngineContext,
-    ) -> AnswerPermit {
+    fn permit(&mut self, author: &Name, is_about_notice: bool, path: &str) -> AnswerPermit {
         let (permit, found) = self.answers.permit(author, is_about_notice);
         if let Some(AnswerLoop { answers, why }) = found {
-            context.record(types::LOOP_DETECTED, json!({
+            self.context.record(types::LOOP_DETECTED, json!({
                 "worker_id": author, "file": path, "cycles": answers, "limit": ANSWERS_MAX, "why": why,
             }));
         }
@@ -136,8 +124,10 @@ impl AuthorFeedback {
     }
 
     /// Names the task of a report as its message does that is open.
-    pub(super) fn name_task(&self, file: &mut RoutedFile, context: &EngineContext) {
-        file.name_task(|task, author| self.ends.meant_task(&*context.spool, task, author).ok());
+    pub(super) fn name_task(&self, file: &mut RoutedFile) {
+        file.name_task(|task, author| {
+            self.ends.meant_task(&*self.context.spool, task, author).ok()
+        });
     }
 
     pub(super) fn has_ended(&self, task: &str) -> bool {
@@ -149,12 +139,7 @@ impl AuthorFeedback {
     ///
     /// # Errors
     /// The end cannot be recorded, or a message not be settled. It may be tried again.
-    pub(super) fn end_task(
-        &self,
-        file: &CompleteFile,
-        context: &EngineContext,
-        remote: &ServerSight,
-    ) -> Result<Vec<Name>> {
+    pub(super) fn end_task(&self, file: &CompleteFile, remote: &ServerSight) -> Result<Vec<Name>> {
         if !file.is_report() || file.contract() != Some(ContractKind::Report) {
             return Ok(Vec::new());
         }
@@ -166,15 +151,14 @@ impl AuthorFeedback {
         if let Some(task) = file.task_field().filter(|task| is_same_task(task, &report.task_id)) {
             report.task_id = task;
         }
-        self.ends.reported(&context.spool, &report, &file.content, &*context.recorder)?;
-        self.settle_reported(&report, file, context, remote)
+        self.ends.reported(&self.context.spool, &report, &file.content, &*self.context.recorder)?;
+        self.settle_reported(&report, file, remote)
     }
 
     fn settle_reported(
         &self,
         report: &TaskReport,
         file: &CompleteFile,
-        context: &EngineContext,
         remote: &ServerSight,
     ) -> Result<Vec<Name>> {
         let Some(author) = file.author() else { return Ok(Vec::new()) };
@@ -186,7 +170,7 @@ impl AuthorFeedback {
             let (task, author) = (task.to_owned(), author.clone());
             sight.reports.push(EndingReport { task, author, written_at, attempt });
         });
-        match self.ends.settle_reported(&*context.spool, &end, &*context.recorder) {
+        match self.ends.settle_reported(&*self.context.spool, &end, &*self.context.recorder) {
             Ok(ended) => Ok(ended
                 .into_iter()
                 .flat_map(|message| message.withdrawn_from.into_iter().chain([message.mailbox]))

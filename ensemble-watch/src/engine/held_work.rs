@@ -5,10 +5,10 @@ use ensemble_core::message::Name;
 use ensemble_team::driver::SupervisorSeat;
 use ensemble_team::roster::{MemberState, PaneObservation};
 
+use super::Engine;
 use super::mail::EngineMail;
 use super::team::EngineTeam;
-use super::{Engine, EngineContext};
-use crate::held_work::{GoneAgent, GoneVerdict, HoldingSource, held_by, keep_mail, return_all};
+use crate::held_work::{GoneAgent, GoneVerdict, held_by, keep_mail, return_all};
 
 /// The evidence of a supervisor that has an agent running.
 const SUPERVISED: &str = "its supervisor runs it";
@@ -22,22 +22,21 @@ impl EngineTeam {
         agent: &Name,
         observation: &PaneObservation,
         is_script: bool,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) {
-        let held = || held_by(agent, &*context.spool);
+        let held = || held_by(agent, &*self.context.spool);
         match self.gone.observed(agent, observation, is_script, held) {
             Ok(GoneVerdict::Nothing) => {}
             Ok(GoneVerdict::LookAgain) => mail.notifier.observe_agent(agent),
             // An agent that is being shut down is handed back by its departure.
-            Ok(GoneVerdict::Ended(ended)) if is_leaving(agent, context) => drop(ended),
+            Ok(GoneVerdict::Ended(ended)) if self.is_leaving(agent) => drop(ended),
             Ok(GoneVerdict::Ended(ended)) => self.ended.push(ended),
             Err(error) => tracing::warn!(%error, %agent, "cannot tell what an ended agent holds"),
         }
     }
 
     /// Looks at the supervisors of agents that hold something.
-    pub(super) fn see_supervisors(&mut self, now: Monotonic, context: &EngineContext) {
+    pub(super) fn see_supervisors(&mut self, now: Monotonic) {
         let mut agents = self.leases.holders();
         agents.extend(self.board.agents());
         for agent in agents {
@@ -48,7 +47,7 @@ impl EngineTeam {
                     self.evidence.supervised(now, &agent, runs.then_some(SUPERVISED));
                 }
                 SupervisorSeat::Dead if self.gone.lost_supervisor(&agent) => {
-                    let leases = held_by(&agent, &*context.spool).unwrap_or_default();
+                    let leases = held_by(&agent, &*self.context.spool).unwrap_or_default();
                     self.ended.push(GoneAgent { agent, why: SUPERVISOR_DEAD.to_owned(), leases });
                 }
                 SupervisorSeat::Dead => {}
@@ -57,23 +56,18 @@ impl EngineTeam {
     }
 
     /// Extends the leases of messages and on the board whose holders are seen working.
-    pub(super) fn extend_leases(
-        &mut self,
-        now: Monotonic,
-        context: &EngineContext,
-        mail: &EngineMail,
-    ) {
+    pub(super) fn extend_leases(&mut self, now: Monotonic, mail: &EngineMail) {
         let working = self.evidence.working(now);
-        let (spool, recorder) = (&*context.spool, &*context.recorder);
+        let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);
         keep_mail(now, self.leases.held(), &working, &mut self.kept, spool, recorder);
         self.board.extend_leases(now, &working, &mut self.kept, recorder);
         mail.remote.share_observation(|sight| sight.working = working);
     }
-}
 
-fn is_leaving(agent: &Name, context: &EngineContext) -> bool {
-    let member = context.project.roster().get(agent);
-    matches!(member, Ok(Some(member)) if member.state != MemberState::Up)
+    fn is_leaving(&self, agent: &Name) -> bool {
+        let member = self.context.project.roster().get(agent);
+        matches!(member, Ok(Some(member)) if member.state != MemberState::Up)
+    }
 }
 
 impl Engine {
@@ -89,10 +83,15 @@ impl Engine {
         for ended in std::mem::take(&mut self.team.ended) {
             let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);
             let GoneAgent { agent, why, leases } = &ended;
-            let mut board = self.team.board.hands(recorder);
-            let hands: &mut [&mut dyn HoldingSource] = &mut [&mut board, &mut self.upkeep.steps];
-            let returned = return_all(agent, why, leases, spool, hands, recorder);
-            self.upkeep.raise(returned.alarm(agent, why), &self.context);
+            let take_others = || {
+                let mut others = self.team.board.take_back(agent, recorder);
+                others.extend(self.upkeep.steps.take_back(agent));
+                others
+            };
+            let returned = return_all(agent, why, leases, spool, take_others, recorder);
+            if let Some(alarm) = returned.alarm(agent, why) {
+                self.upkeep.alarms.happened(&alarm);
+            }
             self.mail.changed(returned.mailboxes);
             self.mail.remote.share_observation(|sight| sight.ended.push(ended.clone()));
         }

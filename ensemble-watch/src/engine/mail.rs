@@ -2,23 +2,22 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TASK_TYPE};
 use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_project::panes::PaneEntry;
 
-use super::EngineContext;
 use super::remote::ServerSight;
 use crate::authority::AuthorityGuard;
+use crate::context::WatchContext;
 use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, MailNotifier};
-use crate::pane_worker::PaneWorkers;
 use crate::servers::{ServerNews, SharedSight};
-use crate::wakes::LadderNews;
+use crate::wakes::{LadderNews, LoopWaker};
 
 /// The types of messages that are announced at once even though a line was typed already, because work waits for
 /// them.
@@ -49,6 +48,7 @@ impl ArrivedMessage {
 
 /// The agents to notify, and the mailboxes that changed.
 pub(super) struct EngineMail {
+    context: Arc<WatchContext>,
     pub(super) notifier: MailNotifier,
     pub(super) remote: ServerSight,
     /// Mailboxes that are counted before the next agent is notified.
@@ -61,13 +61,14 @@ pub(super) struct EngineMail {
 
 impl EngineMail {
     pub(super) fn new(
-        project: &Project,
-        pane_workers: PaneWorkers,
+        context: &Arc<WatchContext>,
+        waker: LoopWaker,
         sight: SharedSight,
     ) -> Result<Self> {
         Ok(Self {
-            notifier: MailNotifier::new(project.profiles()?, pane_workers, project.sessions()),
-            remote: ServerSight::new(project, sight)?,
+            context: Arc::clone(context),
+            notifier: MailNotifier::new(context, waker)?,
+            remote: ServerSight::new(&context.project, sight)?,
             changed: BTreeSet::new(),
             arrived: Vec::new(),
             polled: BTreeMap::new(),
@@ -105,8 +106,9 @@ impl EngineMail {
     }
 
     /// Finds messages that have landed since the last look, where no event says so. At the first look, all have.
-    pub(super) fn poll(&mut self, spool: &Spool) {
+    pub(super) fn poll(&mut self) {
         self.all_changed();
+        let spool = Arc::clone(&self.context.spool);
         for mailbox in spool.mailboxes().unwrap_or_default() {
             let new = spool.root().join("mailbox").join(mailbox.as_str()).join("new");
             let Ok(changed) = new.metadata().and_then(|it| it.modified()) else { continue };
@@ -138,14 +140,15 @@ impl EngineMail {
     }
 
     /// The ladder of a task wants something done.
-    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews, context: &EngineContext) {
+    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews) {
         match news {
             LadderNews::Pace { mailbox, is_laddered } => {
                 self.notifier.set_pace(now, &mailbox, is_laddered);
             }
             LadderNews::Prompt(prompt) => {
                 // The line must count the task, too.
-                self.notifier.count(now, &prompt.mailbox, self.remote.mail(&context.spool));
+                let source = self.remote.mail(&self.context.spool);
+                self.notifier.count(now, &prompt.mailbox, source);
                 self.notifier.prompt(now, &prompt);
             }
         }
@@ -153,46 +156,41 @@ impl EngineMail {
 
     /// Announces tasks, escalations and summaries even after a line that announced less urgent mail, and interrupts
     /// working agents for messages that ask for it.
-    pub(super) fn announce_weighty(
-        &mut self,
-        now: Monotonic,
-        arrivals: &[ArrivedMessage],
-        context: &EngineContext,
-    ) {
+    pub(super) fn announce_weighty(&mut self, now: Monotonic, arrivals: &[ArrivedMessage]) {
         for arrived in arrivals {
             let ArrivedMessage { mailbox, id, .. } = arrived;
             if !self.notifier.has_agent(mailbox) {
                 continue;
             }
-            let Some(envelope) = arrived.envelope(&context.spool) else { continue };
+            let Some(envelope) = arrived.envelope(&self.context.spool) else { continue };
             if WEIGHTY_TYPES.contains(&envelope.kind.as_str()) {
                 self.notifier.weighty(now, mailbox, id);
             }
             if envelope.when == Some(DeliveryClass::Interrupt)
-                && AuthorityGuard::new(&context.project).may_interrupt(envelope)
+                && AuthorityGuard::new(&self.context.project).may_interrupt(envelope)
             {
                 self.notifier.interrupt(mailbox);
             }
         }
         if !arrivals.is_empty() {
-            self.notify(now, context);
+            self.notify(now);
         }
     }
 
     /// As [`EngineMail::notify`], if a mailbox has changed.
-    pub(super) fn notify_changed(&mut self, now: Monotonic, context: &EngineContext) {
+    pub(super) fn notify_changed(&mut self, now: Monotonic) {
         if !self.changed.is_empty() {
-            self.notify(now, context);
+            self.notify(now);
         }
     }
 
     /// Counts the changed mailboxes and notifies the agents that are due.
-    pub(super) fn notify(&mut self, now: Monotonic, context: &EngineContext) {
-        let source = self.remote.mail(&context.spool);
+    pub(super) fn notify(&mut self, now: Monotonic) {
+        let source = self.remote.mail(&self.context.spool);
         for mailbox in std::mem::take(&mut self.changed) {
             self.notifier.count(now, &mailbox, source);
         }
-        self.notifier.drive(now, source, &*context.recorder);
+        self.notifier.drive(now, source);
     }
 }
 

@@ -31,20 +31,18 @@ use std::time::SystemTime;
 use ensemble_core::Result;
 use ensemble_core::durable::make_directory;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::{FsEvent, Landing};
-use ensemble_project::Project;
-use ensemble_project::status::ACTOR;
 use ensemble_tmux::session::Sessions;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::context::WatchContext;
 use crate::ladders::LadderThread;
-use crate::pane_worker::PaneWorkers;
-use crate::requests::{DecisionHandler, RequestWatch};
+use crate::requests::RequestWatch;
 use crate::servers::{ServerNews, SharedSight};
 use crate::status_file::StatusFile;
 use crate::wakes::{LoopWake, LoopWaker, PaneResult};
@@ -55,21 +53,8 @@ use mail::EngineMail;
 use team::EngineTeam;
 use upkeep::Upkeep;
 
-/// The context that all parts of the loop share.
-struct EngineContext {
-    project: Project,
-    spool: Arc<Spool>,
-    recorder: Arc<dyn Recorder>,
-}
-
-impl EngineContext {
-    fn record(&self, kind: &str, data: Value) {
-        self.recorder.record(kind, ACTOR, data);
-    }
-}
-
 pub(crate) struct Engine {
-    context: EngineContext,
+    context: Arc<WatchContext>,
     sources: LoopSources,
     reconcile: Reconcile,
     drop_boxes: DropBoxes,
@@ -88,39 +73,35 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        project: &Project,
-        spool: Arc<Spool>,
-        recorder: Arc<dyn Recorder>,
-        pane_workers: PaneWorkers,
+        context: Arc<WatchContext>,
         sight: SharedSight,
         (waker, sources): (LoopWaker, LoopSources),
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
-        let drop_boxes = DropBoxes::new(project)?;
+        let project = &context.project;
+        let drop_boxes = DropBoxes::new(&context)?;
         make_directory(&reconcile::canary(project))?;
-        let mail = EngineMail::new(project, pane_workers, sight)?;
+        let mail = EngineMail::new(&context, waker.clone(), sight)?;
         let ladders = match project.is_shared()? {
             true => None,
-            false => Some(LadderThread::start(project, Arc::clone(&spool), None, waker)?),
+            false => Some(LadderThread::start(&context, None, waker)?),
         };
+        let mut requests = RequestWatch::new(project)?;
+        requests.carry_out_for(&context, Arc::<Spool>::clone(&context.spool));
         Ok(Self {
             drop_boxes,
             mail,
             ladders,
             laddered: BTreeMap::new(),
-            team: EngineTeam::new(now, project),
-            requests: RequestWatch::new(&project.queue, project.kinds()?).with_project(project),
-            upkeep: Upkeep::new(now, project, &recorder),
+            team: EngineTeam::new(now, &context),
+            requests,
+            upkeep: Upkeep::new(now, &context),
             sources,
             reconcile: Reconcile::new(project.config.poll_interval()),
             polled: [None; 3],
             status: StatusFile::new(project.watch_status()),
-            context: EngineContext { project: project.clone(), spool, recorder },
+            context,
         })
-    }
-
-    pub(crate) fn set_decision_handler(&mut self, handler: Box<dyn DecisionHandler>) {
-        self.requests.set_decision_handler(handler);
     }
 
     /// When the loop must step again although nothing has changed.
@@ -159,7 +140,7 @@ impl Engine {
         findings.extend(self.drop_boxes.examine(now, self.sources.has_events()));
         // Files may be found without an event: by a look, or once they have not changed for a while.
         self.status.changed_if(!findings.is_empty());
-        self.drop_boxes.route(now, findings, &self.context, &mut self.mail, &mut self.team);
+        self.drop_boxes.route(now, findings, &mut self.mail, &mut self.team);
         self.pass_time(now);
         self.sources.processes.watch(self.team.members.processes());
         if self.status.is_due(now) {
@@ -169,18 +150,18 @@ impl Engine {
 
     /// Notifies agents of their mail, and passes on what has landed to the team.
     fn tell_of_mail(&mut self, now: Monotonic) {
-        self.mail.notify_changed(now, &self.context);
+        self.mail.notify_changed(now);
         self.return_held();
         let arrivals = std::mem::take(&mut self.mail.arrived);
         self.status.changed_if(!arrivals.is_empty());
         if !arrivals.is_empty() {
             self.upkeep.starts.look_at(now);
         }
-        self.mail.announce_weighty(now, &arrivals, &self.context);
+        self.mail.announce_weighty(now, &arrivals);
         for arrived in arrivals.iter().filter(|arrived| arrived.is_no_task()) {
             self.laddered.entry(arrived.mailbox.clone()).or_default().push(arrived.id.clone());
         }
-        self.team.arrived(now, arrivals, &self.context);
+        self.team.arrived(now, arrivals);
     }
 
     fn handle_wake(&mut self, now: Monotonic, wake: LoopWake) -> Option<BoxFinding> {
@@ -191,7 +172,7 @@ impl Engine {
             LoopWake::Changed(FsEvent::Strange { dir }) => {
                 if matches!(self.sources.watch_set.directory(&dir), Some(WatchedPlace::DropBox(_)))
                 {
-                    self.drop_boxes.reject_strange(&self.context);
+                    self.drop_boxes.reject_strange();
                 }
             }
             LoopWake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
@@ -206,26 +187,25 @@ impl Engine {
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
             LoopWake::PaneResult(PaneResult::Typed(report)) => {
-                self.mail.notifier.report(now, report, &*self.context.recorder);
+                self.mail.notifier.report(now, report);
             }
             LoopWake::PaneResult(PaneResult::Observed { agent, observation }) => {
-                let changed =
-                    self.team.observed(now, &agent, observation, &self.context, &mut self.mail);
+                let changed = self.team.observed(now, &agent, observation, &mut self.mail);
                 self.status.changed_if(changed);
             }
             LoopWake::PaneResult(PaneResult::ScreenChanged { agent }) => {
                 self.team.members.stir_all(now, [agent]);
             }
-            LoopWake::Ladder(news) => self.mail.ladder(now, news, &self.context),
+            LoopWake::Ladder(news) => self.mail.ladder(now, news),
             LoopWake::Ended(process) => {
-                let changed = self.team.process_ended(now, &process, &self.context, &mut self.mail);
+                let changed = self.team.process_ended(now, &process, &mut self.mail);
                 self.status.changed_if(changed);
             }
             LoopWake::Team(ServerNews::Gone(alarm)) => {
-                self.upkeep.raise(Some(alarm), &self.context);
+                self.upkeep.alarms.happened(&alarm);
             }
             LoopWake::Team(ServerNews::UnfitAck(ack)) => {
-                self.drop_boxes.notify_of_unfit_ack(now, *ack, &self.context, &mut self.mail);
+                self.drop_boxes.notify_of_unfit_ack(now, *ack, &mut self.mail);
             }
             LoopWake::Team(news) => {
                 let agents = self.mail.take_news(news);

@@ -81,7 +81,7 @@ impl Engine {
 
     fn watch_places(&mut self) -> ensemble_core::Result<()> {
         let (project, watch_set) = (&self.context.project, &mut self.sources.watch_set);
-        self.drop_boxes.open(project)?;
+        self.drop_boxes.open()?;
         watch_set.restart()?;
         Upkeep::watch_boards(project, watch_set);
         self.drop_boxes.watch(watch_set)?;
@@ -184,7 +184,7 @@ impl Engine {
 
     /// Lists everything.
     pub(super) fn scan(&mut self, now: Monotonic) {
-        self.drop_boxes.scan(now, &self.context);
+        self.drop_boxes.scan(now);
         if let Some(ladders) = &self.ladders {
             ladders.all_changed();
         }
@@ -194,7 +194,7 @@ impl Engine {
             self.upkeep.alarms.changed(now);
             self.upkeep.steps.changed(now);
             self.team.members.stir_everyone(now);
-            self.mail.poll(&self.context.spool);
+            self.mail.poll();
             self.tell_of_mail(now);
             if !self.has_team_changed() {
                 return;
@@ -215,12 +215,8 @@ impl Engine {
 
     pub(super) fn look_at_request(&mut self, now: Monotonic, id: &str) {
         if let Ok(id) = Name::new(id) {
-            self.requests.observe_request(
-                now,
-                &id,
-                &*self.context.spool,
-                Some(&mut self.sources.watch_set),
-            );
+            let watch_set = Some(&mut self.sources.watch_set);
+            self.requests.observe_request(now, &id, &*self.context.spool, watch_set);
         }
     }
 }

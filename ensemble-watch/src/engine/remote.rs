@@ -13,7 +13,6 @@ use ensemble_team::holdings::{HeldAs, Holding};
 use serde_json::{Value, json};
 
 use crate::mail::{MailSource, RemoteMail};
-use crate::member_watch::WorkloadSource;
 use crate::servers::{ServerNews, SharedObservation, SharedSight};
 
 /// A mailbox, and the messages that have come.
@@ -71,9 +70,9 @@ impl ServerSight {
         self.0.as_ref().map_or(spool, |team| &team.mail)
     }
 
-    /// The source for what agents hold and wait for.
-    pub(super) fn source<'a>(&'a self, spool: &'a Spool) -> WorkloadSource<'a> {
-        WorkloadSource { spool, reported: self.0.as_ref().map(|team| &team.workload) }
+    /// What agents hold and wait for on the servers; `None` where the mailboxes are in the directory.
+    pub(super) fn workload(&self) -> Option<&Workload> {
+        self.0.as_ref().map(|team| &team.workload)
     }
 
     /// How many messages of the servers an agent holds; `None` where the mailboxes are in the directory.

@@ -1,19 +1,19 @@
 //! The team: what its agents do and hold, and the two roles that wait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_project::Project;
 use ensemble_project::members;
 use ensemble_project::sessions::give_back_all;
 use ensemble_team::roster::PaneObservation;
 
-use super::EngineContext;
 use super::mail::{ArrivedMessage, EngineMail};
 use crate::board_leases::BoardWatch;
+use crate::context::WatchContext;
 use crate::held_work::{GoneAgent, GoneAgents, KeptLeases, WorkEvidence};
 use crate::leases;
 use crate::member_watch::MemberWatch;
@@ -25,6 +25,7 @@ use crate::roles::WaitingRoles;
 const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 
 pub(super) struct EngineTeam {
+    pub(super) context: Arc<WatchContext>,
     pub(super) members: MemberWatch,
     pub(super) leases: MailboxLeases,
     pub(super) board: BoardWatch,
@@ -39,9 +40,11 @@ pub(super) struct EngineTeam {
 }
 
 impl EngineTeam {
-    pub(super) fn new(now: Monotonic, project: &Project) -> Self {
+    pub(super) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         Self {
-            members: MemberWatch::new(now, project),
+            context: Arc::clone(context),
+            members: MemberWatch::new(now, context),
             leases: leases::open(&project.state),
             board: BoardWatch::default(),
             rate_limit_hold: RateLimitHold::default(),
@@ -70,7 +73,6 @@ impl EngineTeam {
         &mut self,
         now: Monotonic,
         process: &WatchedProcess,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> bool {
         if !self.members.is_root(process) {
@@ -78,19 +80,13 @@ impl EngineTeam {
             return false;
         }
         self.members.look_again(now, &process.agent);
-        let (spool, recorder) = (&*context.spool, &*context.recorder);
-        self.members.process_ended(process, mail.remote.source(spool), recorder)
+        self.members.process_ended(process, mail.remote.workload())
     }
 
     /// Messages landed.
-    pub(super) fn arrived(
-        &mut self,
-        now: Monotonic,
-        arrivals: Vec<ArrivedMessage>,
-        context: &EngineContext,
-    ) {
+    pub(super) fn arrived(&mut self, now: Monotonic, arrivals: Vec<ArrivedMessage>) {
         for arrived in arrivals {
-            let kind = || Some(arrived.envelope(&context.spool)?.kind.to_string());
+            let kind = || Some(arrived.envelope(&self.context.spool)?.kind.to_string());
             self.roles.landed(now, (&arrived.mailbox, &arrived.id), kind);
         }
     }
@@ -101,17 +97,16 @@ impl EngineTeam {
         now: Monotonic,
         agent: &Name,
         observation: PaneObservation,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> bool {
-        let (spool, recorder) = (&*context.spool, &*context.recorder);
         let held = self.leases.held_by(agent);
         let count = mail.remote.mail_held_by(agent).unwrap_or(held.len());
         let moment = ClockMoment { now, wall: SystemClock.wall() };
         let diagnosis = observation.diagnosis();
+        let recorder = &*self.context.recorder;
         let look = self.rate_limit_hold.looked(moment, agent, diagnosis, count, recorder);
         if look.is_kept {
-            rate_limit_hold::extend(&held, spool);
+            rate_limit_hold::extend(&held, &*self.context.spool);
         }
         mail.remote.share_observation(|sight| match look.is_kept {
             true => drop(sight.parked.insert(agent.clone())),
@@ -125,39 +120,35 @@ impl EngineTeam {
         if let Some(provider) = mail.notifier.provider(agent) {
             let is_script = members::is_script(provider);
             if self.evidence.observed(now, agent, &observation, provider) {
-                self.extend_leases(now, context, mail);
+                self.extend_leases(now, mail);
             }
-            self.see_gone(agent, &observation, is_script, context, mail);
+            self.see_gone(agent, &observation, is_script, mail);
         }
-        self.members.seen(agent, observation, mail.remote.source(spool), recorder)
+        self.members.seen(agent, observation, mail.remote.workload())
     }
 
     /// Takes back the leases of silent holders and keeps those of working and limited ones, if a look is due.
     /// Returns whether it was.
-    pub(super) fn look_at_leases(
-        &mut self,
-        now: Monotonic,
-        context: &EngineContext,
-        mail: &mut EngineMail,
-    ) -> bool {
+    pub(super) fn look_at_leases(&mut self, now: Monotonic, mail: &mut EngineMail) -> bool {
         let keeps = self.kept.next_timeout().is_some_and(|at| now >= at);
         if now < self.next_lease_look && !keeps && !self.leases.is_due(now) {
             return false;
         }
         self.next_lease_look = now + LEASE_INTERVAL;
-        let (spool, recorder) = (&*context.spool, &context.recorder);
-        self.board.expire_leases(&context.project, &SystemClock, recorder);
-        self.see_supervisors(now, context);
-        let sessions = context.project.sessions();
+        self.board.expire_leases(&self.context);
+        self.see_supervisors(now);
+        let WatchContext { project, spool, .. } = &*self.context;
+        let sessions = project.sessions();
         mail.changed(give_back_all(&sessions, spool, self.members.names()));
-        self.extend_leases(now, context, mail);
-        match leases::expire_leases(&mut self.leases, spool, &**recorder) {
+        self.extend_leases(now, mail);
+        let WatchContext { spool, recorder, .. } = &*self.context;
+        match leases::expire_leases(&mut self.leases, &**spool, &**recorder) {
             Ok(returned) => mail.changed(returned),
             Err(error) => tracing::warn!(%error, "cannot look at the leases"),
         }
         let holders = mail.remote.mail_holders().unwrap_or_else(|| self.leases.holders());
         self.rate_limit_hold.retain_holders(&holders);
-        keep_gated(self.leases.held(), spool);
+        keep_gated(self.leases.held(), &**spool);
         // A holder that has met a usage limit keeps its messages: `observed` sees it.
         for holder in &holders {
             mail.notifier.observe_agent(holder);
@@ -167,15 +158,9 @@ impl EngineTeam {
     }
 
     /// Looks at the members that are due. Returns whether the summary changed.
-    pub(super) fn look_at_members(
-        &mut self,
-        now: Monotonic,
-        context: &EngineContext,
-        mail: &mut EngineMail,
-    ) -> bool {
+    pub(super) fn look_at_members(&mut self, now: Monotonic, mail: &mut EngineMail) -> bool {
         let EngineMail { notifier, remote, .. } = mail;
-        let source = remote.source(&context.spool);
-        self.members.drive(now, &context.project, source, notifier, &*context.recorder)
+        self.members.drive(now, remote.workload(), notifier)
     }
 
     /// Adds what `status` shows of the team.

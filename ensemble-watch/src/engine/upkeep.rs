@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::event_log::types;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
 use ensemble_project::Project;
-use ensemble_team::board::AlarmCondition;
 use ensemble_team::driver::TaskEnds;
 use serde_json::{Value, json};
 
-use super::{Engine, EngineContext};
+use super::Engine;
 use crate::alarms::{self, AlarmReporter};
 use crate::budget::BudgetWatch;
+use crate::context::WatchContext;
 use crate::dead_letters::DeadLetters;
 use crate::history::HistorySweep;
-use crate::mail::MailSource;
 use crate::mail_starts::MailStarts;
 use crate::steps::StepUpkeep;
 use crate::unplanned::UnplannedTasks;
@@ -30,6 +29,7 @@ const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// The step queues, the alarms and the sweep.
 pub(super) struct Upkeep {
+    context: Arc<WatchContext>,
     pub(super) steps: StepUpkeep,
     pub(super) alarms: AlarmReporter,
     ends: TaskEnds,
@@ -42,17 +42,19 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(now: Monotonic, project: &Project, recorder: &Arc<dyn Recorder>) -> Self {
+    pub(super) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let project = &context.project;
         Self {
-            steps: StepUpkeep::new(now, project, Arc::clone(recorder)),
-            alarms: AlarmReporter::open(now, project),
+            context: Arc::clone(context),
+            steps: StepUpkeep::new(now, context),
+            alarms: AlarmReporter::open(now, context),
             ends: project.task_ends(),
             dead: DeadLetters::new(now, project.config.poll_interval()),
-            starts: MailStarts::new(now, project),
+            starts: MailStarts::new(now, context),
             unplanned: UnplannedTasks::new(now, project.config.poll_interval()),
-            budget: BudgetWatch::new(now, project),
+            budget: BudgetWatch::new(now, context),
             next_sweep: now + FIRST_SWEEP_AFTER,
-            history: HistorySweep::new(now),
+            history: HistorySweep::new(now, context),
         }
     }
 
@@ -72,45 +74,27 @@ impl Upkeep {
         }
     }
 
-    pub(super) fn raise(&mut self, happened: Option<AlarmCondition>, context: &EngineContext) {
-        let Some(condition) = happened else { return };
-        let EngineContext { project, spool, recorder } = context;
-        self.alarms.happened(&condition, project, spool, recorder);
-    }
-
     /// Ends leases of steps, raises alarms, and reports dead tasks. Returns whether the summary changed.
-    fn drive(&mut self, now: Monotonic, context: &EngineContext) -> bool {
-        let EngineContext { project, spool, recorder } = context;
+    fn drive(&mut self, now: Monotonic) -> bool {
+        let spool = &self.context.spool;
         let steps = self.steps.drive(now, spool);
-        let alarms = self.alarms.drive(now, project, spool, recorder);
+        let alarms = self.alarms.drive(now);
         self.dead.drive(now, spool);
         self.unplanned.drive(now, spool);
-        self.history.drive(now, project, spool, recorder);
-        let parked = self.budget.drive(now, project, &**recorder);
-        for condition in &parked {
-            self.alarms.happened(condition, project, spool, recorder);
-        }
+        self.history.drive(now);
+        let parked = self.budget.drive(now);
+        parked.iter().for_each(|condition| self.alarms.happened(condition));
         steps || alarms || !parked.is_empty()
-    }
-
-    /// Starts the agents whose mail waits, if that is due.
-    pub(super) fn start_readers(
-        &mut self,
-        now: Monotonic,
-        mail: &dyn MailSource,
-        context: &EngineContext,
-    ) {
-        let EngineContext { project, spool, recorder } = context;
-        self.starts.drive(now, project, (spool, mail), recorder);
     }
 
     /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
     /// that is due. Returns whether it was.
-    fn sweep(&mut self, now: Monotonic, context: &EngineContext) -> bool {
+    fn sweep(&mut self, now: Monotonic) -> bool {
         if now < self.next_sweep {
             return false;
         }
         self.next_sweep = now + SWEEP_INTERVAL;
+        let context = &self.context;
         let requests = Requests::new(&*context.spool).sweep().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot sweep the requests");
             0
@@ -153,12 +137,12 @@ impl Engine {
             self.scan(now);
             self.mail.all_changed();
         }
-        if self.team.look_at_leases(now, &self.context, &mut self.mail) {
+        if self.team.look_at_leases(now, &mut self.mail) {
             self.keep_steps(now);
         }
         self.return_held();
-        if self.upkeep.sweep(now, &self.context) {
-            self.drop_boxes.sweep(&self.context);
+        if self.upkeep.sweep(now) {
+            self.drop_boxes.sweep();
         }
         for (agent, why) in self.team.members.gone() {
             self.requests.absent(now, agent, why);
@@ -167,13 +151,13 @@ impl Engine {
             let gone = self.team.members.gone();
             sight.absent = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
         });
-        self.requests.drive(now, &*self.context.spool, &*self.context.recorder);
-        let changed = self.upkeep.drive(now, &self.context);
+        self.requests.drive(now, &*self.context.spool);
+        let changed = self.upkeep.drive(now);
         self.status.changed_if(changed);
         let source = self.mail.remote.mail(&self.context.spool);
-        self.upkeep.start_readers(now, source, &self.context);
-        self.mail.notify(now, &self.context);
-        let changed = self.team.look_at_members(now, &self.context, &mut self.mail);
+        self.upkeep.starts.drive(now, source);
+        self.mail.notify(now);
+        let changed = self.team.look_at_members(now, &mut self.mail);
         self.status.changed_if(changed);
     }
 }

@@ -15,11 +15,6 @@ use serde_json::{Value, json};
 
 const NAMED_MAX: usize = 5;
 
-/// Where agents hold something besides messages: board and steps. Each returns what it has taken back.
-pub(crate) trait HoldingSource {
-    fn take_back(&mut self, agent: &Name, why: &str) -> Vec<Value>;
-}
-
 /// The agents that are gone. An agent is gone once two looks saw it gone, the second of which began
 /// after the first. The first may be of a pane that the agent has left for another.
 #[derive(Debug, Default)]
@@ -147,12 +142,13 @@ fn text_of<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
+/// Returns what an agent held: its messages, and then what `take_others` takes back from board and steps.
 pub(crate) fn return_all(
     agent: &Name,
     why: &str,
     leases: &[Lease],
     queue: &dyn Broker,
-    hands: &mut [&mut dyn HoldingSource],
+    take_others: impl FnOnce() -> Vec<Value>,
     recorder: &dyn Recorder,
 ) -> ReturnedWork {
     let reason = format!("its holder is gone: {why}");
@@ -170,7 +166,7 @@ pub(crate) fn return_all(
             Err(error) => tracing::warn!(%error, %lease, "cannot return what an ended agent held"),
         }
     }
-    returned.others = hands.iter_mut().flat_map(|hands| hands.take_back(agent, &reason)).collect();
+    returned.others = take_others();
     let ReturnedWork { messages, others, .. } = &returned;
     if !messages.is_empty() || !others.is_empty() {
         let data = json!({ "agent": agent, "why": why, "messages": messages, "others": others });

@@ -38,7 +38,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
 
-pub(crate) use gone::{GoneAgent, GoneAgents, GoneVerdict, HoldingSource, held_by, return_all};
+pub(crate) use gone::{GoneAgent, GoneAgents, GoneVerdict, held_by, return_all};
 pub(crate) use kept::{KeptLeases, keep_mail, keep_steps};
 
 /// For how long evidence of work counts: the next look is due after half of it.

@@ -178,7 +178,7 @@ fn an_agent_that_is_seen_gone_twice_loses_what_it_held_at_the_first_sight() {
         panic!("it is gone")
     };
     assert_eq!(ended.leases, [lease]);
-    let back = return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
+    let back = return_all(&agent, &ended.why, &ended.leases, &bed.spool, Vec::new, &bed.log);
     assert_eq!(back.mailboxes, std::slice::from_ref(&agent));
     let alarm = back.alarm(&agent, &ended.why).unwrap();
     assert!(alarm.text.contains(&format!("message {} of w1", ended.leases[0].id)), "{alarm:?}");
@@ -212,7 +212,7 @@ fn a_message_that_ends_its_agent_each_time_becomes_a_dead_letter() {
         else {
             panic!("it is gone")
         };
-        return_all(&agent, &ended.why, &ended.leases, &bed.spool, &mut [], &bed.log);
+        return_all(&agent, &ended.why, &ended.leases, &bed.spool, Vec::new, &bed.log);
     }
     let letters = bed.spool.dead_letters(&agent).unwrap();
     assert!(letters[0].reason.contains("its holder is gone"), "{}", letters[0].reason);

@@ -13,21 +13,23 @@ use std::sync::Arc;
 
 use ensemble_core::Result;
 use ensemble_core::document::SharedFiles;
-use ensemble_core::env::{Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_nats::NatsTransport;
-use ensemble_project::Project;
 use ensemble_project::status::ACTOR;
 use ensemble_team::board::{Board, SharedCopy, is_missing};
 use ensemble_team::driver::BoardUpkeep;
+use serde_json::Value;
 
 use super::SCAN_INTERVAL;
-use crate::board_leases::{BoardHands, BoardWatch};
+use crate::board_leases::BoardWatch;
+use crate::context::WatchContext;
 use crate::held_work::{KeptLeases, WorkingAgents};
 
 /// The shared blackboard as this host knows it.
 pub(super) struct SharedBoard {
+    context: Arc<WatchContext>,
     /// When the copy is made new without news.
     next_copy: Monotonic,
     next_look: Monotonic,
@@ -37,8 +39,9 @@ pub(super) struct SharedBoard {
 }
 
 impl SharedBoard {
-    pub(super) fn new(now: Monotonic) -> Self {
-        Self { next_copy: now, next_look: now, board: None, watch: BoardWatch::default() }
+    pub(super) fn new(now: Monotonic, context: &Arc<WatchContext>) -> Self {
+        let (context, watch) = (Arc::clone(context), BoardWatch::default());
+        Self { context, next_copy: now, next_look: now, board: None, watch }
     }
 
     /// Forgets the board of a connection that has ended.
@@ -50,38 +53,32 @@ impl SharedBoard {
     pub(super) fn do_due_work(
         &mut self,
         now: Monotonic,
-        project: &Project,
         queue: &Arc<NatsTransport>,
-        recorder: &Arc<dyn Recorder>,
         (working, kept): (&WorkingAgents, &mut KeptLeases),
     ) -> Result<()> {
-        let Some(copy) = project.shared_copy() else { return Ok(()) };
+        let Some(copy) = self.context.project.shared_copy() else { return Ok(()) };
         if queue.shared_has_changed() || now >= self.next_copy {
             // One that fails is tried again in the next round.
             self.next_copy = now;
             SharedCopy::new(copy, &**queue).pull()?;
-            self.find(project, queue, recorder)?;
+            self.find(queue)?;
             self.look_after()?;
             self.next_copy = now + SCAN_INTERVAL;
         }
         if now >= self.next_look && self.board.is_some() {
             self.next_look = now + LOOK_INTERVAL;
-            self.watch.extend_leases(now, working, kept, &**recorder);
-            self.watch.look_at(&SystemClock, &**recorder);
+            self.watch.extend_leases(now, working, kept, &*self.context.recorder);
+            self.watch.look_at(&*self.context.recorder);
         }
         Ok(())
     }
 
-    pub(super) fn hands<'a>(&'a mut self, recorder: &'a dyn Recorder) -> BoardHands<'a> {
-        self.watch.hands(recorder)
+    pub(super) fn take_back(&mut self, agent: &Name) -> Vec<Value> {
+        self.watch.take_back(agent, &*self.context.recorder)
     }
 
-    fn find(
-        &mut self,
-        project: &Project,
-        queue: &Arc<NatsTransport>,
-        recorder: &Arc<dyn Recorder>,
-    ) -> Result<()> {
+    fn find(&mut self, queue: &Arc<NatsTransport>) -> Result<()> {
+        let WatchContext { project, recorder, .. } = &*self.context;
         if self.board.is_some() || !project.has_shared_board() {
             return Ok(());
         }
@@ -89,7 +86,7 @@ impl SharedBoard {
         let options = project.board_options(ACTOR, Arc::clone(recorder));
         match project.find_board(options, Some(files)) {
             Ok(board) => {
-                self.watch = BoardWatch::of(board.clone(), &SystemClock);
+                self.watch = BoardWatch::of(board.clone());
                 self.board = Some(board);
                 Ok(())
             }

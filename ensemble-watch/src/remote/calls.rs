@@ -17,18 +17,17 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::agent::AgentPane;
 use ensemble_core::driver::{PongBox, ReadyOutcome, TaskAssigner};
 use ensemble_core::env::{Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
 use ensemble_core::{Error, Result};
 use ensemble_nats::{HostCall, NatsTransport};
-use ensemble_project::Project;
 use ensemble_project::hosts::PingCall;
 use ensemble_project::panes;
 use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::tmux::TmuxServer;
+
+use crate::context::WatchContext;
 
 /// Interval at which all calls are read, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
@@ -37,32 +36,18 @@ const AT_ONCE_MAX: usize = 8;
 
 pub(super) struct HostCalls {
     host: Name,
-    desk: CallContext,
+    context: Arc<WatchContext>,
     next_scan: Monotonic,
     open: BTreeSet<Name>,
     answered: Receiver<(Name, ReadyOutcome)>,
     answers: Sender<(Name, ReadyOutcome)>,
 }
 
-#[derive(Clone)]
-struct CallContext {
-    project: Project,
-    spool: Arc<Spool>,
-    recorder: Arc<dyn Recorder>,
-}
-
 impl HostCalls {
-    pub(super) fn open(
-        project: &Project,
-        spool: &Arc<Spool>,
-        recorder: &Arc<dyn Recorder>,
-        now: Monotonic,
-    ) -> Result<Self> {
+    pub(super) fn open(context: &Arc<WatchContext>, now: Monotonic) -> Result<Self> {
         let (answers, answered) = unbounded();
-        let (spool, recorder) = (Arc::clone(spool), Arc::clone(recorder));
-        let desk = CallContext { project: project.clone(), spool, recorder };
-        let host = project.host()?;
-        Ok(Self { host, desk, next_scan: now, open: BTreeSet::new(), answered, answers })
+        let (host, context) = (context.project.host()?, Arc::clone(context));
+        Ok(Self { host, context, next_scan: now, open: BTreeSet::new(), answered, answers })
     }
 
     /// Stores the answers that have come, and begins with new calls.
@@ -93,52 +78,50 @@ impl HostCalls {
     fn begin(&mut self, call: HostCall) {
         // A call from a later version is not answered, which is harmless because its asker does not wait forever.
         let Ok(ping) = serde_json::from_str::<PingCall>(&call.text) else { return };
-        let (desk, answers) = (self.desk.clone(), self.answers.clone());
+        let (context, answers) = (Arc::clone(&self.context), self.answers.clone());
         self.open.insert(call.id.clone());
         thread::spawn(move || {
             let unknown = |error: Error| ReadyOutcome::NotReady(ping.unknown(error.to_string()));
-            let answer = desk.ping(&ping).unwrap_or_else(unknown);
+            let answer = answer_ping(&context, &ping).unwrap_or_else(unknown);
             // The watcher may have ended.
             let _ = answers.send((call.id, answer));
         });
     }
 }
 
-impl CallContext {
-    fn ping(&self, ping: &PingCall) -> Result<ReadyOutcome> {
-        let project = &self.project;
-        let mut bound = match panes::find(&project.panes(), &ping.worker)? {
-            Some(entry) => {
-                let profile = project.profiles()?.get(&entry.provider)?;
-                let server = TmuxServer::brief(entry.binding.socket.clone());
-                let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
-                Some((entry, pane))
-            }
-            None => None,
-        };
-        PongBox::open(project.ready())?;
-        let waiter = Waiter::new(&[project.ready()]);
-        let assigner = TaskAssigner {
-            spool: &self.spool,
-            queue: &*self.spool,
-            clock: &SystemClock,
-            recorder: &*self.recorder,
-            actor: ping.by.clone(),
-            state: project.state.clone(),
-            readiness: ping.times(),
-            hook: Some(hook_evidence),
-            elsewhere: None,
-        };
-        let opener = PaneOpener {
-            project: project.clone(),
-            recorder: Arc::clone(&self.recorder),
-            actor: ping.by.clone(),
-        };
-        let mut pane = bound.as_mut().map(|(entry, pane)| MemberPane::new(opener, entry, pane));
-        let pane = pane.as_mut().map(|pane| pane as &mut dyn AgentPane);
-        assigner.ping(&ping.worker, pane, &mut |longest| {
-            waiter.wait(longest);
-            Ok(())
-        })
-    }
+fn answer_ping(context: &WatchContext, ping: &PingCall) -> Result<ReadyOutcome> {
+    let WatchContext { project, spool, recorder } = context;
+    let mut bound = match panes::find(&project.panes(), &ping.worker)? {
+        Some(entry) => {
+            let profile = project.profiles()?.get(&entry.provider)?;
+            let server = TmuxServer::brief(entry.binding.socket.clone());
+            let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+            Some((entry, pane))
+        }
+        None => None,
+    };
+    PongBox::open(project.ready())?;
+    let waiter = Waiter::new(&[project.ready()]);
+    let assigner = TaskAssigner {
+        spool,
+        queue: &**spool,
+        clock: &SystemClock,
+        recorder: &**recorder,
+        actor: ping.by.clone(),
+        state: project.state.clone(),
+        readiness: ping.times(),
+        hook: Some(hook_evidence),
+        elsewhere: None,
+    };
+    let opener = PaneOpener {
+        project: project.clone(),
+        recorder: Arc::clone(recorder),
+        actor: ping.by.clone(),
+    };
+    let mut pane = bound.as_mut().map(|(entry, pane)| MemberPane::new(opener, entry, pane));
+    let pane = pane.as_mut().map(|pane| pane as &mut dyn AgentPane);
+    assigner.ping(&ping.worker, pane, &mut |longest| {
+        waiter.wait(longest);
+        Ok(())
+    })
 }

@@ -10,12 +10,11 @@ use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
 use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
-use ensemble_project::status::ACTOR;
 use serde_json::json;
 
 use super::ServerFollower;
 use super::log::make_directory;
-use crate::held_work::{GoneAgent, HoldingSource, held_by, return_all};
+use crate::held_work::{GoneAgent, held_by, return_all};
 use crate::routing;
 use crate::servers::{AckFile, EndingReport, ServerNews};
 use crate::wakes::LoopWake;
@@ -84,8 +83,7 @@ impl ServerFollower {
         queue: &Arc<NatsTransport>,
     ) -> Result<()> {
         let working = self.sighted(|sight| sight.working.clone());
-        let Self { board, project, recorder, kept, .. } = self;
-        board.do_due_work(now, project, queue, recorder, (&working, kept))
+        self.board.do_due_work(now, queue, (&working, &mut self.kept))
     }
 
     /// Returns what ended agents hold, and settles the tasks of routed reports. Both wait for servers that do not answer.
@@ -101,10 +99,9 @@ impl ServerFollower {
                 held => held?,
             };
             let GoneAgent { agent, why, .. } = gone;
-            let recorder = Arc::clone(&self.recorder);
-            let mut hands = self.board.hands(&*recorder);
-            let others: &mut [&mut dyn HoldingSource] = &mut [&mut hands];
-            let returned = return_all(&agent, &why, &leases, queue, others, &*recorder);
+            let recorder = &*self.context.recorder;
+            let take_others = || self.board.take_back(&agent);
+            let returned = return_all(&agent, &why, &leases, queue, take_others, recorder);
             if let Some(alarm) = returned.alarm(&agent, &why) {
                 self.waker.wake(LoopWake::Team(ServerNews::Gone(alarm)));
             }
@@ -117,11 +114,11 @@ impl ServerFollower {
             let EndingReport { task, author, written_at, attempt } = &report;
             let (written_at, attempt) = (Some(*written_at), *attempt);
             self.acked.remove(task);
-            let ends = self.project.task_ends();
+            let ends = self.context.project.task_ends();
             let named = ends.meant_task(queue, task, author);
             let task = &named.unwrap_or_else(|_| task.clone());
             let end = TaskEnd { task, author, written_at, attempt, only_in: None };
-            match ends.settle_reported(queue, &end, &*self.recorder) {
+            match ends.settle_reported(queue, &end, &*self.context.recorder) {
                 Err(error) if error.is_transient() => return Err(error),
                 Err(error) => tracing::warn!(%error, %task, "cannot settle a reported task"),
                 Ok(_) => {}
@@ -161,7 +158,7 @@ impl ServerFollower {
         if lease.is_some() || !ack.is_recorded {
             let lease = lease.as_ref().map(ToString::to_string);
             let data = json!({ "task_id": ack.task, "lease": lease });
-            self.recorder.record(types::ACK_RECEIVED, ACTOR, data);
+            self.context.record(types::ACK_RECEIVED, data);
         }
         match lease {
             Some(lease) => self.acked.insert(ack.task.clone(), lease),

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ensemble_core::Result;
@@ -18,18 +19,18 @@ use ensemble_core::document::write_json;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
-use ensemble_project::Project;
 use ensemble_project::hosts::{HostReport, OtherHost, directory, others};
 use ensemble_project::members::last_observed;
 
 use super::log::make_directory;
+use crate::context::WatchContext;
 
 /// Interval at which a host reports on itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The report of this host, and its knowledge of the others.
-#[derive(Debug)]
 pub(super) struct HostExchange {
+    context: Arc<WatchContext>,
     host: Name,
     kept: PathBuf,
     /// Stamps of the roster and of the watcher's status at the last report.
@@ -43,10 +44,11 @@ pub(super) struct HostExchange {
 }
 
 impl HostExchange {
-    pub(super) fn open(project: &Project, now: Monotonic) -> Result<Self> {
+    pub(super) fn open(context: &Arc<WatchContext>, now: Monotonic) -> Result<Self> {
         Ok(Self {
-            host: project.host()?,
-            kept: directory(&project.state),
+            context: Arc::clone(context),
+            host: context.project.host()?,
+            kept: directory(&context.project.state),
             stamps: None,
             told: String::new(),
             next_report: now,
@@ -57,12 +59,9 @@ impl HostExchange {
     }
 
     /// Tells what is new here, and keeps what is new there.
-    pub(super) fn exchange(
-        &mut self,
-        now: Monotonic,
-        project: &Project,
-        queue: &NatsTransport,
-    ) -> Result<()> {
+    pub(super) fn exchange(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let context = Arc::clone(&self.context);
+        let project = &context.project;
         let stamp = |path: PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
         let places = [project.roster().dir().to_owned(), project.watch_status()];
         let stamps = Some(places.map(stamp));
@@ -80,15 +79,15 @@ impl HostExchange {
         }
         if queue.hosts_have_changed() || now >= self.next_pull {
             self.next_pull = now + BEAT_INTERVAL;
-            self.pull(project, queue)?;
+            self.pull(queue)?;
         }
         Ok(())
     }
 
     /// The watcher is stopping, so the agents of this host are no longer observed.
-    pub(super) fn farewell(&mut self, project: &Project, queue: &NatsTransport) {
+    pub(super) fn farewell(&mut self, queue: &NatsTransport) {
         // A host that cannot say so is silent soon.
-        let _ = project.roster().entries().and_then(|(members, _)| {
+        let _ = self.context.project.roster().entries().and_then(|(members, _)| {
             let report = HostReport { watched: false, ..HostReport::of(&members, &[]) };
             self.claim(&report, queue)?;
             queue.report_host(&self.host, &serde_json::to_string(&report).unwrap_or_default())
@@ -127,9 +126,9 @@ impl HostExchange {
         Ok(())
     }
 
-    fn pull(&self, project: &Project, queue: &NatsTransport) -> Result<()> {
+    fn pull(&self, queue: &NatsTransport) -> Result<()> {
         let reports = queue.host_reports()?;
-        let known = others(&project.state);
+        let known = others(&self.context.project.state);
         for known in &known {
             if !reports.iter().any(|report| report.host == known.host) {
                 let _ = fs::remove_file(self.file(&known.host));

@@ -23,11 +23,11 @@ impl ServerFollower {
         // Each sight of a parked agent extends its leases once, so one that is not seen any more loses them.
         let (working, parked) =
             self.sighted(|sight| (sight.working.clone(), std::mem::take(&mut sight.parked)));
-        let (held, recorder) = (self.leases.held().to_vec(), &*self.recorder);
+        let (held, recorder) = (self.leases.held().to_vec(), &*self.context.recorder);
         keep_mail(now, &held, &working, &mut self.kept, queue, recorder);
         let is_parked = |(lease, _): &&(Lease, Duration)| parked.contains(&lease.holder);
         rate_limit_hold::extend(held.iter().filter(is_parked), queue);
-        crate::leases::expire_leases(&mut self.leases, queue, &*self.recorder)?;
+        crate::leases::expire_leases(&mut self.leases, queue, recorder)?;
         self.kept.remember(now);
         keep_gated(self.leases.held(), queue);
         Ok(())

@@ -13,7 +13,7 @@ use super::ServerFollower;
 
 impl ServerFollower {
     pub(super) fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
-        let settings = self.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
+        let settings = self.context.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
         match queue.add_mailbox(mailbox, &settings) {
             Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
             Err(error) => Err(error),
@@ -23,10 +23,10 @@ impl ServerFollower {
     /// Every mailbox is known here too, so that files on this host can be routed to it. Those of this host come last,
     /// because limited credentials may add none to the servers.
     pub(super) fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
-        let here = BTreeSet::from_iter(self.spool.mailboxes()?);
+        let here = BTreeSet::from_iter(self.context.spool.mailboxes()?);
         let there = BTreeSet::from_iter(queue.all_mailboxes()?);
         let known = visit_all_mailboxes(&there - &here, |mailbox| {
-            match self.spool.add_mailbox(mailbox, &queue.settings(mailbox)?) {
+            match self.context.spool.add_mailbox(mailbox, &queue.settings(mailbox)?) {
                 Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
                 Err(error) => Err(error),
             }

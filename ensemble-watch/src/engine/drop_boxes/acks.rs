@@ -10,7 +10,7 @@ use ensemble_core::event_log::types;
 use serde_json::json;
 
 use super::effects::UndoneFile;
-use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
+use super::{DropBoxes, EngineMail, ROUTE_RETRY};
 use crate::routing;
 use crate::servers::AckFile;
 
@@ -30,7 +30,6 @@ impl DropBoxes {
         file: CompleteFile,
         mut entry: LedgerEntry,
         task: &str,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) {
         if !mail.remote.is_alone() {
@@ -44,16 +43,16 @@ impl DropBoxes {
             let due = now + ROUTE_RETRY;
             return self.remember_undone(UndoneFile { due, file, entry, is_left: true });
         }
-        let acked = match routing::acknowledge(&file.content, task, &*context.spool) {
+        let acked = match routing::acknowledge(&file.content, task, &*self.context.spool) {
             Ok(acked) => acked,
             Err(error) => {
-                return self.wait(now, &file.box_name, &file.file, &error, context);
+                return self.wait(now, &file.box_name, &file.file, &error);
             }
         };
         let waiting = self.unfit_acks.remove(&file.path()).filter(|(stat, _)| *stat == file.stat);
         let lease = acked.as_ref().map(ToString::to_string);
         if lease.is_some() || waiting.is_none() {
-            context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
+            self.context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
         }
         if let Some(lease) = acked {
             mail.changed([lease.mailbox.clone()]);
@@ -70,7 +69,7 @@ impl DropBoxes {
                 return self.retry(now, &ack.file, ROUTE_RETRY);
             }
             let path = ack.file.path();
-            if !self.notify_of_unfit_ack(now, ack, context, mail) {
+            if !self.notify_of_unfit_ack(now, ack, mail) {
                 self.unfit_acks.extend(waiting.map(|waiting| (path, waiting)));
                 return;
             }
@@ -83,17 +82,10 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         ack: AckFile,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> bool {
         self.feedback.has_ended(&ack.task)
-            || self.notify_of_stranded(
-                now,
-                &ack.file.into_unfit(WHY.to_owned()),
-                HELP,
-                context,
-                mail,
-            )
+            || self.notify_of_stranded(now, &ack.file.into_unfit(WHY.to_owned()), HELP, mail)
     }
 
     fn enter_ack(&mut self, entry: LedgerEntry) {

@@ -17,7 +17,7 @@ use ensemble_core::{Error, Result};
 use ensemble_team::admission::is_refusal;
 use ensemble_team::driver::TaskEnds;
 
-use super::{DropBoxes, EngineContext, EngineMail, ROUTE_RETRY};
+use super::{DropBoxes, EngineMail, ROUTE_RETRY};
 use crate::routing;
 use crate::work_file::WorkFile as _;
 
@@ -39,7 +39,6 @@ impl DropBoxes {
         &mut self,
         now: Monotonic,
         routed: Vec<(CompleteFile, LedgerEntry)>,
-        context: &EngineContext,
         mail: &mut EngineMail,
     ) -> Vec<LedgerEntry> {
         // After the line of a newer version, that of an older one would make the newer one look new.
@@ -52,11 +51,10 @@ impl DropBoxes {
         let routed = routed.into_iter().map(|(file, entry)| (file, entry, false));
         let mut entries = Vec::new();
         for (file, entry, is_left) in again.chain(routed) {
-            let taken =
-                if is_left { Ok(Vec::new()) } else { self.take_effect(&file, context, mail) };
+            let taken = if is_left { Ok(Vec::new()) } else { self.take_effect(&file, mail) };
             let is_left = taken.is_ok();
             if let Err(error) = &taken {
-                self.record_waiting(&file.path(), error, context);
+                self.record_waiting(&file.path(), error);
             }
             mail.changed(taken.unwrap_or_default());
             if is_left && !mail.remote.has_end(TaskEnds::written_at(&file.stat)) {
@@ -81,29 +79,19 @@ impl DropBoxes {
     }
 
     /// Takes the effects of one file. Returns the mailboxes that have changed.
-    fn take_effect(
-        &mut self,
-        file: &CompleteFile,
-        context: &EngineContext,
-        mail: &EngineMail,
-    ) -> Result<Vec<Name>> {
-        let mut changed = self.feedback.end_task(file, context, &mail.remote)?;
-        self.settle_acked(file, context, mail)?;
-        changed.extend(self.feedback.advise_author(file, context)?);
+    fn take_effect(&mut self, file: &CompleteFile, mail: &EngineMail) -> Result<Vec<Name>> {
+        let mut changed = self.feedback.end_task(file, &mail.remote)?;
+        self.settle_acked(file, mail)?;
+        changed.extend(self.feedback.advise_author(file)?);
         Ok(changed)
     }
 
     /// A report without an author settles the task that its writer has read by an `ack/` file.
-    fn settle_acked(
-        &self,
-        file: &CompleteFile,
-        context: &EngineContext,
-        mail: &EngineMail,
-    ) -> Result<()> {
+    fn settle_acked(&self, file: &CompleteFile, mail: &EngineMail) -> Result<()> {
         let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
         mail.remote.share_observation(|sight| sight.unsigned.push(task.clone()));
         let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
-        match routing::settle_acked(&lease, &*context.spool) {
+        match routing::settle_acked(&lease, &*self.context.spool) {
             Ok(_) | Err(Error::LeaseLost { .. }) => Ok(()),
             Err(error) if is_refusal(&error) => {
                 tracing::warn!(%task, %error, "a reported task is not settled");
