@@ -20,7 +20,6 @@ use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 use serde::Deserialize;
 
-/// A publish with its content and subject.
 pub(super) struct PublishRequest<'a> {
     pub(super) subject: &'a str,
     pub(super) headers: HeaderMap,
@@ -29,15 +28,10 @@ pub(super) struct PublishRequest<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PublishAnswer {
-    /// Stored under this sequence.
     Stored(u64),
-    /// Another version came before.
     Stale,
-    /// The server has no room for it.
     Crowded(String),
-    /// The server refused it, with the reason.
     Refused(String),
-    /// There is no answer; a retry may help.
     Failed(String),
 }
 
@@ -111,7 +105,6 @@ fn is_full(code: ErrorCode, text: &str) -> bool {
 /// Newer servers (2.15.1 for one) that do not know the right sequence say this, and not the code of before.
 const WRONG_LAST_SEQUENCE_UNTOLD: ErrorCode = ErrorCode(10164);
 
-/// The messages of a server without room.
 const FULL: [&str; 4] = [
     "maximum bytes exceeded",
     "maximum messages exceeded",

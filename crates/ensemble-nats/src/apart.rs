@@ -94,7 +94,6 @@ impl NatsTransport {
         }
     }
 
-    /// The copy of a settled message.
     pub(super) fn read_apart(
         &self,
         mailbox: &Name,

@@ -64,6 +64,8 @@ impl Broker for NatsTransport {
         set_aside(mailbox: &Name, id: &MessageId, reason: &str) -> ();
         restore_delayed(envelope: &Envelope, due: u64) -> ();
         restore_dead(envelope: &Envelope, reason: &str) -> ();
+        attach(content: &[u8]) -> Attachment;
+        attached(attachment: &Attachment) -> Vec<u8>;
     }
 
     fn mailboxes_with(&self, id: &MessageId) -> Result<Vec<Name>> {
@@ -86,14 +88,6 @@ impl Broker for NatsTransport {
 
     fn mailbox_of(&self, agent: &Name) -> Name {
         self.addresses.as_ref().map_or_else(|| agent.clone(), |of| of(agent))
-    }
-
-    fn attach(&self, content: &[u8]) -> Result<Attachment> {
-        self.attach_content(content)
-    }
-
-    fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
-        self.attached_content(attachment)
     }
 
     fn settings(&self, mailbox: &Name) -> Result<Settings> {
@@ -139,28 +133,18 @@ impl Broker for NatsTransport {
     }
 
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
-        self.settings_of(mailbox)?;
-        let absent = || no_letter(mailbox, id);
-        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        if !matches!(last.record.place, MessageStage::Dead { .. }) {
-            return Err(absent());
-        }
+        let last = self.dead_version(mailbox, id)?;
         let epoch = last.record.epoch;
         // It was due long ago, which keeps one that was never delivered out of the line, too.
         let record =
             MessageRecord { base: epoch, ..last.record.moved(MessageStage::Queued { due: 1 }) };
-        self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
+        self.replace(mailbox, id, &last, record)?.ok_or_else(|| no_letter(mailbox, id))?;
         record_redriven(&*self.recorder, (mailbox, id), epoch);
         Ok(())
     }
 
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
-        self.settings_of(mailbox)?;
-        let absent = || no_letter(mailbox, id);
-        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        if !matches!(last.record.place, MessageStage::Dead { .. }) {
-            return Err(absent());
-        }
+        let last = self.dead_version(mailbox, id)?;
         self.remove(mailbox, id, last.seq)?;
         record_dropped(&*self.recorder, (mailbox, id));
         Ok(())

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 use super::lazy_stream::LazyStream;
 use super::subject::{BucketKey, TeamSubjects};
 use super::versions::PutOutcome;
-use super::watch::{self, FollowInputs, TeamNews, VersionListener};
+use super::watch::{TeamNews, VersionListener};
 use super::wire::Wire;
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
@@ -23,7 +24,6 @@ use ensemble_core::message::Name;
 /// Header with the meaning of a version without content, as `nats kv del` writes it.
 const OPERATION: &str = "KV-Operation";
 
-/// The bucket's state in one connection.
 pub(super) struct TeamBucket {
     stream: LazyStream,
     pages: Mutex<Option<Arc<BucketChanges>>>,
@@ -165,18 +165,13 @@ impl NatsTransport {
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
-        let (pattern, connections) = (self.subjects.bucket_all(), self.connections.clone());
-        let is_headers_only = false;
-        let following =
-            FollowInputs { wire: Arc::new(wire), pattern, is_headers_only, connections };
-        self.runtime.spawn(watch::follow(following, Arc::downgrade(&pages)));
+        self.follow(&pages, Arc::new(wire), self.subjects.bucket_all(), false);
         *lock(&self.bucket.pages) = Some(pages);
         Ok(())
     }
 
-    /// Requests that have changed since the last call.
     pub fn changed_requests(&self) -> Vec<Name> {
-        let pages = lock(&self.bucket.pages).clone();
+        let pages = self.bucket.followed();
         pages.map_or_else(Vec::new, |pages| {
             std::mem::take(&mut *lock(&pages.changed)).into_iter().collect()
         })
@@ -185,28 +180,37 @@ impl NatsTransport {
     /// Whether a host has published a report since the last call. Also true for the first call, and if the bucket is
     /// not followed.
     pub fn hosts_have_changed(&self) -> bool {
-        let pages = lock(&self.bucket.pages).clone();
+        let pages = self.bucket.followed();
         pages.is_none_or(|pages| pages.hosts_changed.swap(false, Ordering::Relaxed))
     }
 
     /// Whether something was asked of this host since the last call; always true if the requests are not followed.
     pub fn was_called(&self, host: &Name) -> bool {
-        let pages = lock(&self.bucket.pages).clone();
+        let pages = self.bucket.followed();
         pages.is_none_or(|pages| lock(&pages.called).remove(host))
     }
 
     /// Whether an agent may have plan gates, to this process's knowledge; always true if the requests are not
     /// followed.
     pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
-        let pages = lock(&self.bucket.pages).clone();
+        let pages = self.bucket.followed();
         pages.is_none_or(|pages| {
             !lock(&pages.demands).is_empty() || lock(&pages.gates).iter().any(|(of, _)| of == agent)
         })
     }
 
-    /// The bucket, created if it does not exist.
     pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
         self.bucket.stream.for_writing(self, "open the bucket of the requests")
+    }
+
+    /// The last version of a key, also an empty one.
+    pub(super) fn last_key(
+        &self,
+        operation: &'static str,
+        subject: String,
+    ) -> Result<Option<StreamMessage>> {
+        let wire = self.bucket.wire();
+        self.call(operation, async move { wire.last(&subject).await })
     }
 
     /// Writes a key whose last version has the sequence `expected`; 0 for none. Readers treat a key

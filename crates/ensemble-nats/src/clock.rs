@@ -2,6 +2,7 @@
 
 use super::NatsTransport;
 use super::consumer::PullConsumer;
+use super::server_time::timestamp;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::message::Timestamp;
@@ -26,10 +27,7 @@ impl NatsTransport {
             });
             asked.ok().and_then(|()| self.wire.time.millis())
         });
-        known.map_or_else(
-            || SystemClock.wall(),
-            |millis| Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX)),
-        )
+        known.map_or_else(|| SystemClock.wall(), timestamp)
     }
 
     /// This host's monotonic time, for observers.

@@ -14,16 +14,13 @@ use async_nats::{ConnectError, ConnectErrorKind};
 
 use super::options::NatsOptions;
 
-/// A failed attempt to connect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConnectFault {
     /// Why it failed, on one line.
     pub(super) detail: String,
-    /// Whether trying again may help.
     pub(super) may_pass: bool,
 }
 
-/// What the libraries say, and what it means.
 const MEANINGS: [(&str, &str); 9] = [
     (
         "InvalidContentType",

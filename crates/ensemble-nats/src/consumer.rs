@@ -47,14 +47,11 @@ pub(super) struct PullConsumer {
     told: u64,
     /// How many versions of the last request are still to come.
     open: u64,
-    /// How many versions are pending.
     pending: u64,
 }
 
-/// A delivered version, new or old.
 pub(super) struct DeliveredVersion {
     pub(super) message: async_nats::Message,
-    /// Its sequence in the stream.
     pub(super) seq: u64,
     /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
     pub(super) at: u64,

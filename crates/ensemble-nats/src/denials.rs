@@ -22,7 +22,6 @@ use tokio::sync::watch::Sender;
 use super::api::{CREATE_CONSUMER, NEXT_MESSAGE};
 use super::publish_rules::{PublishRules, without_domain};
 
-/// Number of recent denials that are kept.
 const KEPT_MAX: usize = 64;
 /// How long what was denied is not asked again.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -46,7 +45,6 @@ struct RecentDenials {
 struct PermissionDenial {
     number: u64,
     at: Instant,
-    /// The server's message.
     text: String,
     /// The same with the subject that was asked for.
     as_asked: String,
@@ -74,7 +72,6 @@ impl Denials {
         self.0.send_modify(|recent| recent.rules = rules);
     }
 
-    /// Whether the servers would let a subject be published.
     pub(super) fn permit(&self, subject: &str) -> bool {
         self.0.borrow().rules.as_ref().is_none_or(|rules| rules.permit(subject))
     }
@@ -97,7 +94,6 @@ impl Denials {
         recent.texts.iter().find(is_it).map(|it| denied(&it.text))
     }
 
-    /// The number of denials so far; later ones are new to its owner.
     pub(super) fn mark(&self) -> u64 {
         self.0.borrow().count
     }
@@ -175,7 +171,6 @@ fn denied(text: &str) -> String {
     format!("{DENIED}{text}")
 }
 
-/// Whether the servers denied what was tried.
 pub(super) fn is_denial(error: &Error) -> bool {
     matches!(error, Error::Server { detail, unreachable: false, .. } if detail.starts_with(DENIED))
 }

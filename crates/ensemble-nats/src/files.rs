@@ -36,7 +36,6 @@ use ensemble_core::requests::Requests;
 use ensemble_core::spool::ATTACHMENT_BYTES_MAX;
 use ensemble_core::{Error, Result};
 
-/// Size of a chunk, as of NATS's own tools.
 const CHUNK_BYTES: usize = 128 * 1024;
 /// An upload that is younger is named again.
 const NAMED_AGAIN: Duration = Duration::from_secs(60 * 60);
@@ -62,7 +61,7 @@ struct StoredObject {
 }
 
 impl NatsTransport {
-    pub(super) fn attach_content(&self, content: &[u8]) -> Result<Attachment> {
+    pub(super) fn attach(&self, content: &[u8]) -> Result<Attachment> {
         let (bytes, limit) = (content.len() as u64, ATTACHMENT_BYTES_MAX as u64);
         if bytes > limit {
             return Err(Error::TooLarge { what: "the attachment".to_owned(), bytes, limit });
@@ -87,7 +86,7 @@ impl NatsTransport {
         Ok(attachment)
     }
 
-    pub(super) fn attached_content(&self, attachment: &Attachment) -> Result<Vec<u8>> {
+    pub(super) fn attached(&self, attachment: &Attachment) -> Result<Vec<u8>> {
         let mut detail = "is missing on the servers";
         for _ in 0..READS_MAX {
             let Some((object, _)) = self.object(attachment)? else { break };
@@ -246,7 +245,6 @@ impl NatsTransport {
         })
     }
 
-    /// The object store, created if it does not exist.
     fn files_for_writing(&self) -> Result<Wire> {
         self.files.for_writing(self, "open the object store")
     }
@@ -256,7 +254,6 @@ fn digest(attachment: Attachment) -> String {
     attachment.sha256.to_string()
 }
 
-/// The bytes of a digest in hexadecimal digits.
 fn bytes_of(digits: &str) -> Vec<u8> {
     let pair = |at: usize| digits.get(at..at + 2).and_then(|it| u8::from_str_radix(it, 16).ok());
     (0..digits.len()).step_by(2).filter_map(pair).collect()

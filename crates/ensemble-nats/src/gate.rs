@@ -21,12 +21,10 @@ const TRIES_MAX: usize = 64;
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct AdmissionRecord {
     entering: Vec<(MessageId, u64)>,
-    /// Number of refusals since the mailbox exists.
     refused: u64,
 }
 
 impl NatsTransport {
-    /// Admits a message, or refuses it.
     pub(super) fn admit(&self, envelope: &Envelope, capacity: u64) -> Result<()> {
         let mailbox = &envelope.to;
         let subject = self.subjects.gate(mailbox);

@@ -16,7 +16,6 @@ use ensemble_core::requests::{
 use ensemble_core::spool::{begins_work, refusal_to_begin};
 use ensemble_core::{Error, Result};
 
-/// The plan gates of one holder, each read once.
 pub(super) struct HolderGates<'a> {
     queue: &'a NatsTransport,
     holder: &'a Name,
@@ -58,7 +57,6 @@ impl<'a> HolderGates<'a> {
         Ok(self.keeping_back(id, content)?.is_some())
     }
 
-    /// Why the holder may not receive a message.
     pub(super) fn refusal(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<Error>> {
         if !self.refuse(id, content)? {
             return Ok(None);
@@ -118,7 +116,6 @@ impl NatsTransport {
         HolderGates { queue: self, holder, known: HashMap::new(), stopped: None, is_done: false }
     }
 
-    /// The plan gate that keeps a message from a holder.
     pub(super) fn closed_gate(
         &self,
         id: &MessageId,

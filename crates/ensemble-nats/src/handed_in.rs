@@ -23,15 +23,12 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
-use super::consumer::PullConsumer;
 use super::record::MessageRecord;
 use super::subject::TeamSubjects;
 use super::versions::{ListedVersion, NOTHING};
-use super::watch::{self, FollowInputs, TeamNews, VersionListener};
-use super::wire::ANSWER_PATIENCE;
-use super::{NatsTransport, PutOutcome, Wire, lock};
+use super::watch::{TeamNews, VersionListener};
+use super::{NatsTransport, PutOutcome, lock};
 use ensemble_core::broker::returned;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::mail::record_stored;
@@ -39,14 +36,12 @@ use ensemble_core::message::{Envelope, MessageId, MessagePurpose, Name};
 use ensemble_core::transfer::{BridgeReport, concerns_message};
 use ensemble_core::{Error, Result};
 
-/// Most messages that are read at a time.
 const PAGE_MAX: usize = 256;
 /// Sender of the word that a message was refused.
 const CARRIER: &str = "outbox";
 /// Beginning of the id of a dead letter whose own id is none, or too long.
 const UNNAMED: &str = "handed-in";
 
-/// Mailboxes for which messages may have been handed in.
 pub(super) struct HandedIn {
     mailboxes: Mutex<BTreeSet<Name>>,
     news: Arc<TeamNews>,
@@ -100,17 +95,10 @@ impl NatsTransport {
             news: Arc::clone(&self.news),
             anew: Arc::default(),
         });
-        let following = FollowInputs {
-            wire: Arc::clone(&self.wire),
-            pattern: self.subjects.all_handed_in(),
-            connections: self.connections.clone(),
-            is_headers_only: true,
-        };
-        self.runtime.spawn(watch::follow(following, Arc::downgrade(&made)));
+        self.follow(&made, Arc::clone(&self.wire), self.subjects.all_handed_in(), true);
         *handed_in = Some(made);
     }
 
-    /// Mailboxes for which messages may have been handed in.
     pub fn handed_in_mailboxes(&self) -> Vec<Name> {
         let handed_in = lock(&self.handed_in).clone();
         handed_in.map_or_else(Vec::new, |known| lock(&known.mailboxes).iter().cloned().collect())
@@ -168,7 +156,9 @@ impl NatsTransport {
     fn handed_in_from(&self, mailbox: &Name, start: u64) -> Result<Vec<ListedVersion>> {
         let (wire, pattern) = (self.wire.clone(), self.subjects.handed_in_for(mailbox));
         self.call("read what was handed in", async move {
-            let read = page(&wire, &pattern, start).await;
+            // Each subject has one version.
+            let policy = DeliverPolicy::ByStartSequence { start_sequence: start };
+            let read = wire.list_versions(&pattern, policy, false, PAGE_MAX).await;
             read.map_err(|error| wire.unheard("read what was handed in", &pattern, error))
         })
     }
@@ -235,25 +225,4 @@ impl NatsTransport {
         self.record_dead(mailbox, &id, (None, 0), reason);
         Ok(false)
     }
-}
-
-/// The first messages of a pattern from this number on. Each subject has one version.
-async fn page(
-    wire: &Wire,
-    pattern: &str,
-    start_sequence: u64,
-) -> std::result::Result<Vec<ListedVersion>, async_nats::Error> {
-    let policy = DeliverPolicy::ByStartSequence { start_sequence };
-    let mut consumer = PullConsumer::open(wire, pattern, policy, false).await?;
-    let mut found = Vec::new();
-    while consumer.pending() > 0 && found.len() < PAGE_MAX {
-        consumer.ask(1).await?;
-        while consumer.pending() > 0 && found.len() < PAGE_MAX {
-            let Some(told) = timeout(ANSWER_PATIENCE, consumer.hear()).await?? else { break };
-            let subject = told.message.subject.to_string();
-            let payload = told.message.payload;
-            found.push(ListedVersion { subject, seq: told.seq, payload, at: told.at });
-        }
-    }
-    Ok(found)
 }

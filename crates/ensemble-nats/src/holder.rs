@@ -17,7 +17,6 @@ use ensemble_core::spool::lease_lost;
 const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
-    /// Marks the message's work as done.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(
             lease,
@@ -127,7 +126,6 @@ impl NatsTransport {
         Err(Self::lost(lease, "changed by another client repeatedly"))
     }
 
-    /// Replaces exactly this version.
     fn change_at(
         &self,
         lease: &Lease,

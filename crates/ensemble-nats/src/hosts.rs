@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use super::NatsTransport;
+use super::server_time::{millis, timestamp};
 use super::subject::TeamSubjects;
 use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
@@ -20,14 +21,12 @@ use ensemble_core::message::{MessageId, Name, Timestamp};
 
 /// A host that has not reported for that long has stopped or cannot be reached.
 pub const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// How long the last report of a silent host is kept.
 const REPORT_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long a call is kept if its asker does not remove it.
 const CALL_KEPT: Duration = Duration::from_secs(10 * 60);
 /// Most tries of one compare-and-set, each of which another process was quicker at.
 const TRIES_MAX: usize = 4;
 
-/// The last report of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostNews {
     pub host: Name,
@@ -188,22 +187,16 @@ impl NatsTransport {
     }
 
     fn version(&self, subject: &str) -> Result<Option<KeyVersion>> {
-        let (wire, subject) = (self.bucket.wire(), subject.to_owned());
-        let found = self.call("read a key", async move { wire.last(&subject).await })?;
-        let version = |found: async_nats::jetstream::message::StreamMessage| KeyVersion {
+        let found = self.last_key("read a key", subject.to_owned())?;
+        Ok(found.map(|found| KeyVersion {
             number: found.sequence,
             text: String::from_utf8_lossy(&found.payload).into_owned(),
-            at: super::server_time::millis(found.time),
-        };
-        Ok(found.map(version))
+            at: millis(found.time),
+        }))
     }
 }
 
 /// The host in a claim; an empty one has none.
 fn holder(version: &KeyVersion) -> Option<Name> {
     Name::new(&version.text).ok()
-}
-
-fn timestamp(millis: u64) -> Timestamp {
-    Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }

@@ -153,6 +153,13 @@ impl MailboxIndex {
         queued.any(|id| self.entries.get(id).is_some_and(|entry| entry.record.may_be_task))
     }
 
+    /// The messages that are due, unordered.
+    pub(super) fn due(&self, now_millis: u64) -> impl Iterator<Item = (&MessageId, &IndexEntry)> {
+        self.entries.iter().filter(move |(_, entry)| {
+            matches!(entry.record.place, MessageStage::Queued { due } if due <= now_millis)
+        })
+    }
+
     /// Number of queued messages.
     pub(super) fn waiting(&self) -> u64 {
         self.entries

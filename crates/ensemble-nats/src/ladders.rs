@@ -160,8 +160,7 @@ fn decide(
 impl NatsTransport {
     /// The claim of a mailbox's ladders and its version, 0 if there was none. One that cannot be read counts as none.
     fn claim(&self, mailbox: &Name) -> Result<(Option<ClaimContent>, u64)> {
-        let (wire, subject) = (self.bucket.wire(), self.subjects.ladders(mailbox));
-        let found = self.call("read a claim", async move { wire.last(&subject).await })?;
+        let found = self.last_key("read a claim", self.subjects.ladders(mailbox))?;
         Ok(found.map_or((None, 0), |found| {
             (serde_json::from_slice(&found.payload).ok(), found.sequence)
         }))

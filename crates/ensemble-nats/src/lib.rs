@@ -202,13 +202,7 @@ impl NatsTransport {
             return Ok(watch);
         }
         let watch = Arc::new(MailboxWatch::new(Arc::clone(&self.news), Arc::default()));
-        let following = watch::FollowInputs {
-            wire: Arc::clone(&self.wire),
-            pattern: self.subjects.messages(mailbox),
-            connections: self.connections.clone(),
-            is_headers_only: false,
-        };
-        self.runtime.spawn(watch::follow(following, Arc::downgrade(&watch)));
+        self.follow(&watch, Arc::clone(&self.wire), self.subjects.messages(mailbox), false);
         watches.insert(mailbox.clone(), Arc::clone(&watch));
         drop(watches);
         self.catch_up(mailbox, &watch)?;
@@ -218,16 +212,13 @@ impl NatsTransport {
     /// Returns once the index contains everything that was stored before this call.
     fn catch_up(&self, mailbox: &Name, watch: &MailboxWatch) -> Result<()> {
         let _haste = self.news.haste();
-        let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
-        let asked_at = std::time::Instant::now();
-        let head = self.call("read a mailbox's state", async move {
-            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
-        })?;
+        let pattern = self.subjects.messages(mailbox);
+        let asked_at = Instant::now();
+        let head = self.head("read a mailbox's state", pattern.clone())?;
         if watch.index().seen_seq >= head {
             return Ok(());
         }
         let _waiting = self.runtime.waiting();
-        let pattern = self.subjects.messages(mailbox);
         let denied = || self.wire.denial_of_consumers(&pattern);
         let (left, round_trip) = (self.wire.patience.left(), asked_at.elapsed());
         if watch.catch_up(head, left, round_trip, || denied().is_some()) {
@@ -236,6 +227,14 @@ impl NatsTransport {
         Err(match denied() {
             Some(denied) => self.wire.refused("follow a mailbox", denied),
             None => self.wire.unreachable("follow a mailbox", "its updates did not come in time"),
+        })
+    }
+
+    /// The last sequence in the subjects of a pattern; 0 if there is none.
+    fn head(&self, operation: &'static str, pattern: String) -> Result<u64> {
+        let wire = self.wire.clone();
+        self.call(operation, async move {
+            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })
     }
 

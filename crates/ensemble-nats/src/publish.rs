@@ -8,13 +8,13 @@ use super::denials::is_denial;
 use super::record::{MessageRecord, MessageStage};
 use super::versions::NOTHING;
 use super::{NatsTransport, PutOutcome, StoredVersion, lock};
+use ensemble_core::Result;
 use ensemble_core::env::PublishOutcome;
 use ensemble_core::mail;
 use ensemble_core::message::Envelope;
-use ensemble_core::{Error, Result};
 
 /// Most restarts of a publish when the version that it met was gone at the next read.
-pub(super) const TRIES_MAX: usize = 8;
+const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
     /// Stores a message for `envelope.to`: one compare-and-set, so an id is stored once. Credentials that may not
@@ -55,6 +55,26 @@ impl NatsTransport {
         {
             return Self::stored_before(envelope, &stored);
         }
+        let (seq, written) = match self.put_first(envelope, &record, &payload)? {
+            Ok(put) => put,
+            Err(stored) => return Self::stored_before(envelope, &stored),
+        };
+        let stored = StoredVersion::new(seq, written, payload, self.now_millis());
+        if let Some(watch) = lock(&self.watches).get(&envelope.to) {
+            watch.index().apply_own(envelope.id.clone(), &stored);
+            watch.note_changed();
+        }
+        mail::record_stored(&*self.recorder, envelope);
+        Ok(PublishOutcome::Stored)
+    }
+
+    /// Writes the first version of a message, and returns it; `Err` is one that was stored before.
+    pub(super) fn put_first(
+        &self,
+        envelope: &Envelope,
+        record: &MessageRecord,
+        payload: &Bytes,
+    ) -> Result<std::result::Result<(u64, MessageRecord), StoredVersion>> {
         for _ in 0..TRIES_MAX {
             let (wire, content) = (self.wire.clone(), payload.clone());
             let (subject, fresh) =
@@ -63,24 +83,14 @@ impl NatsTransport {
                 wire.put(subject, 0, fresh, content, NOTHING).await
             })?;
             if let PutOutcome::Done(seq) = put {
-                let stored = StoredVersion::new(seq, written, payload, self.now_millis());
-                if let Some(watch) = lock(&self.watches).get(&envelope.to) {
-                    watch.index().apply_own(envelope.id.clone(), &stored);
-                    watch.note_changed();
-                }
-                mail::record_stored(&*self.recorder, envelope);
-                return Ok(PublishOutcome::Stored);
+                return Ok(Ok((seq, written)));
             }
             if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
-                return Self::stored_before(envelope, &stored);
+                return Ok(Err(stored));
             }
         }
-        Err(self.removed_by_another())
-    }
-
-    pub(super) fn removed_by_another(&self) -> Error {
         let detail = "its version appears and disappears: another client removes it";
-        self.wire.refused("store a message", detail)
+        Err(self.wire.refused("store a message", detail))
     }
 
     pub(super) fn stored_before(

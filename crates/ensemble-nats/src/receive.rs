@@ -21,12 +21,9 @@ use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 /// Number of the first messages among which competing consumers choose.
 const CHOICE: usize = 8;
 
-/// Result of a try to take a message.
 enum TakeOutcome {
     Delivered(Box<Delivery>),
-    /// The message became a dead letter instead.
     Buried,
-    /// Another consumer was faster.
     Lost,
     /// The message's task waits for a plan of this holder.
     Gated,
@@ -230,14 +227,8 @@ impl NatsTransport {
     /// All due messages with their contents, unordered.
     pub(super) fn due(&self, mailbox: &Name) -> Result<Vec<(MessageId, Bytes)>> {
         let (watch, now) = (self.current(mailbox)?, self.now_millis());
-        let is_due =
-            |place: &MessageStage| matches!(place, MessageStage::Queued { due } if *due <= now);
-        let known: Vec<(MessageId, Option<Bytes>)> = watch
-            .index()
-            .entries()
-            .filter(|(_, entry)| is_due(&entry.record.place))
-            .map(|(id, entry)| (id.clone(), entry.payload.clone()))
-            .collect();
+        let content = |(id, entry): (&MessageId, &IndexEntry)| (id.clone(), entry.payload.clone());
+        let known: Vec<(MessageId, Option<Bytes>)> = watch.index().due(now).map(content).collect();
         let mut all = Vec::new();
         for (id, content) in known {
             let content = match content {
@@ -254,14 +245,7 @@ impl NatsTransport {
     pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let watch = self.watch(mailbox)?;
         let now = self.now_millis();
-        let is_due =
-            |place: &MessageStage| matches!(place, MessageStage::Queued { due } if *due <= now);
-        let mut ids: Vec<MessageId> = watch
-            .index()
-            .entries()
-            .filter(|(_, entry)| is_due(&entry.record.place))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let mut ids: Vec<MessageId> = watch.index().due(now).map(|(id, _)| id.clone()).collect();
         ids.sort_unstable();
         ids.truncate(limit);
         Ok(ids)

@@ -58,10 +58,7 @@ impl NatsTransport {
         // Mailboxes are never removed, so the sequence of the last one shows whether there is a new
         // one. Every watcher asks every few seconds, and listing all mailboxes of a large team
         // would be expensive.
-        let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
-        let last = self.call("list the mailboxes", async move {
-            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
-        })?;
+        let last = self.head("list the mailboxes", self.subjects.all_settings())?;
         if let Some((_, names)) = lock(&self.names).as_ref().filter(|(seq, _)| *seq == last) {
             return Ok(names.clone());
         }

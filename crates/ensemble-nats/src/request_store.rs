@@ -12,6 +12,8 @@ use std::time::Duration;
 use futures_util::future::{join, join4};
 
 use super::NatsTransport;
+use super::server_time::{millis, timestamp};
+use super::subject::{BucketKey, TeamSubjects};
 use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
@@ -130,9 +132,7 @@ impl RequestStore for NatsTransport {
         let mut kept_as = String::new();
         // Remove the request itself last: until then it can still be found.
         for page in RequestFile::ALL.into_iter().rev() {
-            let (wire, subject) = (self.bucket.wire(), self.subjects.page(id, page));
-            let found = self.call("read a request", async move { wire.last(&subject).await })?;
-            if let Some(found) = found {
+            if let Some(found) = self.last_key("read a request", self.subjects.page(id, page))? {
                 kept_as = self.keep_aside(id, page, found.sequence, why)?;
             }
         }
@@ -184,8 +184,7 @@ impl RequestStore for NatsTransport {
         let expected = match last {
             Some(gate) => gate.revision,
             None => {
-                let (wire, subject) = (self.bucket.wire(), subject.clone());
-                let found = self.call("read a gate", async move { wire.last(&subject).await })?;
+                let found = self.last_key("read a gate", subject.clone())?;
                 if found.as_ref().is_some_and(|found| !found.payload.is_empty()) {
                     return Ok(false);
                 }
@@ -261,10 +260,10 @@ fn demand_in(found: Option<FoundPage>, task: &str) -> Result<Option<Demand>> {
 
 impl NatsTransport {
     fn demand(&self, task: &str) -> Result<Option<Demand>> {
-        let (wire, subject) = (self.bucket.wire(), self.subjects.plan_demand(task));
-        let found =
-            self.call("read the demand of a plan", async move { wire.last(&subject).await })?;
-        demand_in(found, task)
+        demand_in(
+            self.last_key("read the demand of a plan", self.subjects.plan_demand(task))?,
+            task,
+        )
     }
 
     pub(super) fn list_keys(&self, pattern: String) -> Result<Vec<ListedVersion>> {
@@ -313,8 +312,7 @@ impl NatsTransport {
     /// Keeps a version of a page elsewhere, with the reason, and removes it.
     fn keep_aside(&self, id: &Name, page: RequestFile, seq: u64, why: &str) -> Result<String> {
         let subject = self.subjects.page(id, page);
-        let (wire, asked) = (self.bucket.wire(), subject.clone());
-        let found = self.call("read a request", async move { wire.last(&asked).await })?;
+        let found = self.last_key("read a request", subject.clone())?;
         let kept_as = self.subjects.rejected(id, page, seq);
         if let Some(found) = found.filter(|found| found.sequence == seq) {
             let content = String::from_utf8_lossy(&found.payload);
@@ -341,7 +339,7 @@ fn together(
 
 fn written(found: Option<FoundPage>) -> Option<StoredFile> {
     let found = found?;
-    page(&found.payload, super::server_time::millis(found.time), found.sequence)
+    page(&found.payload, millis(found.time), found.sequence)
 }
 
 fn kept(found: ListedVersion) -> Option<StoredFile> {
@@ -350,13 +348,12 @@ fn kept(found: ListedVersion) -> Option<StoredFile> {
 
 /// A page, unless it was removed, which leaves an empty version.
 fn page(content: &[u8], at_millis: u64, seq: u64) -> Option<StoredFile> {
-    let at = Timestamp::from_unix_millis(i64::try_from(at_millis).unwrap_or(0));
-    (!content.is_empty()).then(|| StoredFile::new(content.to_vec(), at, seq))
+    (!content.is_empty()).then(|| StoredFile::new(content.to_vec(), timestamp(at_millis), seq))
 }
 
 fn request_in(subject: &str) -> Option<Name> {
-    match super::subject::TeamSubjects::key_of(subject)? {
-        super::subject::BucketKey::Request(id) => Some(id),
+    match TeamSubjects::key_of(subject)? {
+        BucketKey::Request(id) => Some(id),
         _ => None,
     }
 }

@@ -2,10 +2,8 @@
 
 use bytes::Bytes;
 
-use super::publish::TRIES_MAX;
 use super::record::{MessageRecord, MessageStage};
-use super::versions::NOTHING;
-use super::{NatsTransport, PutOutcome};
+use super::{NatsTransport, StoredVersion};
 use ensemble_core::Result;
 use ensemble_core::mail::{kept_reason, no_letter, no_message};
 use ensemble_core::message::{Envelope, MessageId, Name};
@@ -36,16 +34,20 @@ impl NatsTransport {
     }
 
     pub(super) fn restate_dead(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        let last = self.dead_version(mailbox, id)?;
+        let mut place = last.record.place.clone();
+        if let MessageStage::Dead { reason: stated, .. } = &mut place {
+            *stated = kept_reason(reason);
+        }
+        let replaced = self.replace(mailbox, id, &last, last.record.moved(place))?;
+        replaced.map(drop).ok_or_else(|| no_letter(mailbox, id))
+    }
+
+    pub(super) fn dead_version(&self, mailbox: &Name, id: &MessageId) -> Result<StoredVersion> {
         self.settings_of(mailbox)?;
-        let absent = || no_letter(mailbox, id);
-        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
-        let MessageStage::Dead { at, holder, told, .. } = &last.record.place else {
-            return Err(absent());
-        };
-        let (reason, holder) = (kept_reason(reason), holder.clone());
-        let place = MessageStage::Dead { reason, at: *at, holder, told: *told };
-        let record = last.record.moved(place);
-        self.replace(mailbox, id, &last, record)?.map(drop).ok_or_else(absent)
+        let is_dead = |last: &StoredVersion| matches!(last.record.place, MessageStage::Dead { .. });
+        let last = self.read(mailbox, id)?.filter(is_dead);
+        last.ok_or_else(|| no_letter(mailbox, id))
     }
 
     /// Stores a message in this state, unless it was stored before. Other content under its id is an error.
@@ -56,18 +58,9 @@ impl NatsTransport {
         if let Some(stored) = self.read_apart(&envelope.to, &envelope.id)? {
             return Self::stored_before(envelope, &stored).map(drop);
         }
-        for _ in 0..TRIES_MAX {
-            let (wire, content) = (self.wire.clone(), payload.clone());
-            let (subject, fresh) =
-                (self.subjects.message(&envelope.to, &envelope.id), record.clone());
-            let stored = async move { wire.put(subject, 0, fresh, content, NOTHING).await };
-            if let (PutOutcome::Done(_), _) = self.call("store a message", stored)? {
-                return Ok(());
-            }
-            if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
-                return Self::stored_before(envelope, &stored).map(drop);
-            }
+        match self.put_first(envelope, &record, &payload)? {
+            Ok(_) => Ok(()),
+            Err(stored) => Self::stored_before(envelope, &stored).map(drop),
         }
-        Err(self.removed_by_another())
     }
 }

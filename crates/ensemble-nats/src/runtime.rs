@@ -50,7 +50,6 @@ struct State {
     /// Calls that drive, or wait for the driving call to end.
     callers: usize,
     calls: u64,
-    /// Whether the thread drives.
     driven: bool,
     /// Callers that wait for tasks of the runtime without driving it.
     waiters: usize,

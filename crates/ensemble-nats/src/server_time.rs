@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::lock;
+use ensemble_core::message::Timestamp;
 
 /// The last measurement. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,10 @@ impl ServerTime {
         let MeasuredTime { millis, at } = (*lock(&self.0))?;
         Some(millis.saturating_add(u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
+}
+
+pub(super) fn timestamp(millis: u64) -> Timestamp {
+    Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
 /// A time of the server, in milliseconds since the Unix epoch.

@@ -15,20 +15,16 @@ use std::time::Duration;
 
 use super::NatsTransport;
 use super::bucket::NamedFiles;
-use super::server_time::millis;
+use super::server_time::{millis, timestamp};
 use super::subject::TeamSubjects;
 use super::versions::{ListedVersion, PutOutcome};
 use ensemble_core::document::{SharedFile, SharedFiles};
-use ensemble_core::message::Timestamp;
 use ensemble_core::{Error, Result};
 
-/// Header of a version with its writer's note.
 const NOTE: &str = "Ensemble-Note";
 /// Bytes of a message that headers and the subject may need in addition to the note.
 const HEADERS_MAX: usize = 1024;
-/// Directory of the files that stop the team.
 pub(super) const CONTROL: &str = "control";
-/// Directory of the beats.
 const LEASES: &str = "leases/";
 
 impl SharedFiles for NatsTransport {
@@ -37,8 +33,7 @@ impl SharedFiles for NatsTransport {
     }
 
     fn read_file(&self, path: &str) -> Result<SharedFile> {
-        let (wire, subject) = (self.bucket.wire(), self.subjects.shared(path));
-        let found = self.call("read a shared file", async move { wire.last(&subject).await })?;
+        let found = self.last_key("read a shared file", self.subjects.shared(path))?;
         let Some(found) = found else { return Ok(SharedFile::default()) };
         self.bucket.note_there();
         let note = found.headers.get(NOTE).map_or_else(String::new, |note| note.to_string());
@@ -131,8 +126,4 @@ impl NatsTransport {
     pub fn shared_has_changed(&self) -> bool {
         self.bucket.followed().is_none_or(|pages| pages.shared_changed())
     }
-}
-
-fn timestamp(at: u64) -> Timestamp {
-    Timestamp::from_unix_millis(i64::try_from(at).unwrap_or(i64::MAX))
 }

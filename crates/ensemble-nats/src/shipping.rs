@@ -23,12 +23,10 @@ use ensemble_core::{Error, Result};
 /// How long records are kept, unless the stream is configured otherwise.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A line of another host's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShippedLine {
     pub number: u64,
     pub host: Name,
-    /// The line, without its newline.
     pub text: String,
 }
 
@@ -97,7 +95,6 @@ impl NatsTransport {
         })
     }
 
-    /// Makes the stream of the log, unless it exists.
     fn open_log_stream(&self) -> Result<()> {
         if self.has_log.load(Ordering::Relaxed) {
             return Ok(());

@@ -37,13 +37,9 @@ const NO_STREAM: &str = "no.stream";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
-    /// The stream can be read.
     Open,
-    /// There is no such stream.
     Absent,
-    /// The server denies the question.
     Denied(String),
-    /// A retry may help.
     NotYet(String),
 }
 

@@ -14,7 +14,6 @@ pub(super) struct StreamState {
     pub(super) open_at: Arc<AtomicU64>,
     /// Whether the last lookup found no stream.
     pub(super) was_absent: Arc<AtomicBool>,
-    /// How often it was connected again.
     connections: Receiver<u64>,
 }
 

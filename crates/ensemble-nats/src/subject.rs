@@ -56,12 +56,10 @@ impl TeamSubjects {
         format!("ENSEMBLE_LOG_{}", self.team)
     }
 
-    /// Pattern of all subjects in the stream of the mailboxes.
     pub(super) fn all(&self) -> String {
         format!("ens.{}.>", self.team)
     }
 
-    /// Pattern of all subjects in the stream of the log.
     pub(super) fn log_all(&self) -> String {
         format!("enslog.{}.>", self.team)
     }
@@ -80,7 +78,6 @@ impl TeamSubjects {
         format!("ens.{}.in.{from}.{mailbox}.{}", self.team, token(id.as_str()))
     }
 
-    /// Pattern of all messages that were handed in.
     pub(super) fn all_handed_in(&self) -> String {
         format!("ens.{}.in.>", self.team)
     }
@@ -99,7 +96,6 @@ impl TeamSubjects {
         format!("ens.{}.q.{}.*", self.team, token(mailbox.as_str()))
     }
 
-    /// Pattern of all messages of all mailboxes.
     pub(super) fn all_messages(&self) -> String {
         format!("ens.{}.q.>", self.team)
     }
@@ -162,7 +158,6 @@ impl TeamSubjects {
         format!("ENSEMBLE_FILES_{}", self.team)
     }
 
-    /// The stream of the object store.
     pub(super) fn files_stream(&self) -> String {
         format!("OBJ_{}", self.files())
     }
@@ -171,7 +166,6 @@ impl TeamSubjects {
         format!("$O.{}.C.{}", self.files(), token(upload))
     }
 
-    /// Pattern of the chunks of all uploads.
     pub(super) fn all_uploads(&self) -> String {
         format!("$O.{}.C.>", self.files())
     }
@@ -200,7 +194,6 @@ impl TeamSubjects {
         format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
     }
 
-    /// Pattern of all pages of all requests.
     pub(super) fn all_pages(&self) -> String {
         format!("$KV.{}.requests.*.*", self.bucket())
     }
@@ -250,7 +243,6 @@ impl TeamSubjects {
         format!("$KV.{}.answers.{}.{}", self.bucket(), token(host.as_str()), token(call.as_str()))
     }
 
-    /// Patterns of all calls and answers.
     pub(super) fn all_calls(&self) -> [String; 2] {
         ["calls", "answers"].map(|kind| format!("$KV.{}.{kind}.*.*", self.bucket()))
     }
@@ -314,10 +306,8 @@ impl TeamSubjects {
     }
 }
 
-/// The key of the blackboard's lock.
 const LOCK: &str = "lock";
 
-/// Meaning of a subject of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BucketKey {
     Request(Name),

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::denials::is_denial;
 use super::subject::TeamSubjects;
-use super::watch::{self, FollowInputs, MailboxWatch, SILENCE, TeamNews, VersionListener};
+use super::watch::{MailboxWatch, SILENCE, TeamNews, VersionListener};
 use super::{NatsTransport, lock};
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -20,7 +20,6 @@ use ensemble_core::message::Name;
 /// How old the state of all mailboxes may be for an observer of one.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The indexes of all followed mailboxes.
 pub(super) type MailboxWatches = Arc<Mutex<HashMap<Name, Arc<MailboxWatch>>>>;
 
 /// What is known of the mailboxes of a team that can only be followed in part.
@@ -28,7 +27,6 @@ pub(super) type MailboxWatches = Arc<Mutex<HashMap<Name, Arc<MailboxWatch>>>>;
 pub(super) struct OpenMailboxes {
     /// Those that are followed, and how much was heard of each at the last look.
     heard: HashMap<Name, Option<u64>>,
-    /// Those that may not be followed.
     denied: HashSet<Name>,
 }
 
@@ -96,12 +94,6 @@ impl NatsTransport {
         if team.is_some() {
             return Ok(());
         }
-        let following = FollowInputs {
-            wire: self.wire.clone(),
-            pattern: self.subjects.all_messages(),
-            connections: self.connections.clone(),
-            is_headers_only: true,
-        };
         let made = Arc::new(TeamFollower {
             watches: Arc::clone(&self.watches),
             news: Arc::clone(&self.news),
@@ -110,7 +102,7 @@ impl NatsTransport {
             changed: Mutex::default(),
             current_at: Mutex::default(),
         });
-        self.runtime.spawn(watch::follow(following, Arc::downgrade(&made)));
+        self.follow(&made, Arc::clone(&self.wire), self.subjects.all_messages(), true);
         *team = Some(made);
         drop(team);
         self.catch_up_team().map(drop)
@@ -196,17 +188,14 @@ impl NatsTransport {
             return Ok(true);
         }
         let _haste = self.news.haste();
-        let (wire, pattern, asked_at) =
-            (self.wire.clone(), self.subjects.all_messages(), Instant::now());
-        let head = self.call("read the mailboxes' state", async move {
-            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
-        })?;
+        let (pattern, asked_at) = (self.subjects.all_messages(), Instant::now());
+        let head = self.head("read the mailboxes' state", pattern.clone())?;
         let _waiting = self.runtime.waiting();
         let deadline = Instant::now() + self.wire.patience.left();
         let mut heard = 0;
         while *lock(&team.seen_seq) < head {
             let left = deadline.saturating_duration_since(Instant::now());
-            if let Some(denied) = self.wire.denial_of_consumers(&self.subjects.all_messages()) {
+            if let Some(denied) = self.wire.denial_of_consumers(&pattern) {
                 return Err(self.wire.refused("follow the mailboxes", denied));
             }
             if left.is_zero() {

@@ -30,7 +30,6 @@ use super::stream_probe::ProbeOutcome;
 use super::wire::{ANSWER_PATIENCE, RETRY_INTERVAL, Wire};
 use ensemble_core::Result;
 
-/// The current version of a subject.
 #[derive(Clone, Debug)]
 pub(super) struct ListedVersion {
     pub(super) subject: String,
@@ -40,14 +39,11 @@ pub(super) struct ListedVersion {
     pub(super) at: u64,
 }
 
-/// Result of a request for a message.
 enum MessageLookup {
     Told(Option<Box<StreamMessage>>),
-    /// The request failed; a retry may help.
     Failed(String),
 }
 
-/// Result of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PutOutcome {
     Done(u64),
@@ -176,7 +172,6 @@ impl Wire {
         }
     }
 
-    /// Asks a stream that can be read.
     async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<MessageLookup> {
         if self.is_narrow.load(Ordering::Relaxed) {
             return self.hear_last(subject).await;
@@ -273,7 +268,6 @@ impl Wire {
         self.list_until(deadline, pattern, DeliverPolicy::LastPerSubject, false).await
     }
 
-    /// Versions of the subjects of a pattern.
     pub(super) async fn list_until(
         &self,
         deadline: Instant,
@@ -284,16 +278,18 @@ impl Wire {
         loop {
             let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
             let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match timeout(left, self.list_versions(pattern, which, headers_only)).await
-            {
-                // The answering server may be behind the leader.
-                Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
-                    return Ok(all);
-                }
-                Ok(Ok(_)) => "the updates did not come in time".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer".to_owned(),
-            };
+            let detail =
+                match timeout(left, self.list_versions(pattern, which, headers_only, usize::MAX))
+                    .await
+                {
+                    // The answering server may be behind the leader.
+                    Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
+                        return Ok(all);
+                    }
+                    Ok(Ok(_)) => "the updates did not come in time".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "no answer".to_owned(),
+                };
             if let Some(denied) = self.denial_of_consumers(pattern) {
                 return Err(self.refused("list messages", denied));
             }
@@ -304,18 +300,19 @@ impl Wire {
         }
     }
 
-    /// Everything that one consumer delivers of a pattern until nothing is pending.
-    async fn list_versions(
+    /// What one consumer delivers of a pattern until nothing is pending: `most` versions at most.
+    pub(super) async fn list_versions(
         &self,
         pattern: &str,
         which: DeliverPolicy,
         headers_only: bool,
+        most: usize,
     ) -> std::result::Result<Vec<ListedVersion>, async_nats::Error> {
         let mut consumer = PullConsumer::open(self, pattern, which, headers_only).await?;
         let mut all = Vec::new();
-        while consumer.pending() > 0 {
+        while consumer.pending() > 0 && all.len() < most {
             consumer.ask(1).await?;
-            while consumer.pending() > 0 {
+            while consumer.pending() > 0 && all.len() < most {
                 let told = timeout(ANSWER_PATIENCE, consumer.hear()).await??;
                 let Some(DeliveredVersion { message, seq, at }) = told else { break };
                 let subject = message.subject.to_string();

@@ -15,11 +15,11 @@ use tokio::sync::watch::Receiver;
 use super::change_notifier::ChangeNotifier;
 use super::consumer::{DeliveredVersion, PullConsumer};
 use super::index::MailboxIndex;
-use super::lock;
 use super::record::{MessageRecord, StoredVersion};
 use super::stream_probe::ProbeOutcome;
 use super::subject::TeamSubjects;
 use super::wire::Wire;
+use super::{NatsTransport, lock};
 
 /// Wait between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,7 +49,6 @@ const SIZE: &str = "Nats-Msg-Size";
 pub(super) struct TeamNews {
     count: Mutex<u64>,
     changed: ChangeNotifier,
-    /// Number of callers that wait for updates.
     haste: tokio::sync::watch::Sender<usize>,
 }
 
@@ -151,16 +150,13 @@ impl MailboxWatch {
     }
 }
 
-pub(super) struct FollowInputs {
-    pub(super) wire: Arc<Wire>,
-    pub(super) pattern: String,
-    /// Whether the consumer omits contents.
-    pub(super) is_headers_only: bool,
-    /// How often it was connected again.
-    pub(super) connections: Receiver<u64>,
+struct FollowInputs {
+    wire: Arc<Wire>,
+    pattern: String,
+    is_headers_only: bool,
+    connections: Receiver<u64>,
 }
 
-/// Receiver of a consumer's messages.
 pub(super) trait VersionListener: Send + Sync {
     /// Takes a version, new or old. Versions come in order, and again after a restart. Returns
     /// whether the version was new.
@@ -169,7 +165,6 @@ pub(super) trait VersionListener: Send + Sync {
     /// Notified to restart from the beginning, and what is rung at news.
     fn signals(&self) -> (Arc<Notify>, Arc<TeamNews>);
 
-    /// Whether updates are wanted without a pause.
     fn is_close(&self) -> bool {
         false
     }
@@ -204,11 +199,22 @@ impl VersionListener for MailboxWatch {
     }
 }
 
-/// Follows subjects as long as the receiver exists.
-pub(super) async fn follow<H: VersionListener>(
-    mut following: FollowInputs,
-    hearer: std::sync::Weak<H>,
-) {
+impl NatsTransport {
+    /// Follows the subjects of a pattern as long as the listener exists.
+    pub(super) fn follow<H: VersionListener + 'static>(
+        &self,
+        listener: &Arc<H>,
+        wire: Arc<Wire>,
+        pattern: String,
+        is_headers_only: bool,
+    ) {
+        let connections = self.connections.clone();
+        let inputs = FollowInputs { wire, pattern, is_headers_only, connections };
+        self.runtime.spawn(follow(inputs, Arc::downgrade(listener)));
+    }
+}
+
+async fn follow<H: VersionListener>(mut following: FollowInputs, hearer: std::sync::Weak<H>) {
     while hearer.strong_count() > 0 {
         following.connections.mark_unchanged();
         if follow_once(&mut following, &hearer).await.is_none() {

@@ -132,7 +132,6 @@ pub(super) fn notes_removals(version: &str) -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 10)
 }
 
-/// The versions of one subject.
 const ROLLUP: &str = "sub";
 
 #[cfg(test)]
