@@ -3,10 +3,9 @@
 use crate::tmux_support::{PROMPT, TestServer, eventually, text_for};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText};
-use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::provider::{AgentObserver, Profiles};
 use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 use std::path::Path;
-use std::sync::Arc;
 
 #[test]
 fn a_nudge_reaches_a_script_byte_for_byte() {
@@ -85,7 +84,8 @@ fn delayed(tmux: &TestServer, milliseconds: u32) -> TmuxPane {
     let profile = profiles.get("delayed").expect("a profile");
     let binding = tmux.server.bind("%0").expect("a binding");
     let locks = tmux.dir.path().join("locks");
-    TmuxPane::new(tmux.server.clone(), binding, Arc::clone(&profile), locks).expect("a pane")
+    TmuxPane::new(tmux.server.clone(), binding, AgentObserver::new(profile), &locks)
+        .expect("a pane")
 }
 
 fn typed(outcome: TextOutcome) -> ensemble_tmux::tmux::TypedNudge {

@@ -3,13 +3,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::Pane;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::provider::{AgentObserver, Profiles};
 use ensemble_tmux::tmux::{TmuxPane, TmuxServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -107,7 +106,8 @@ impl TestServer {
         let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
         let binding = self.server.bind(id).expect("a binding");
         let locks = self.dir.path().join("locks");
-        TmuxPane::new(self.server.clone(), binding, Arc::clone(&profile), locks).expect("a pane")
+        TmuxPane::new(self.server.clone(), binding, AgentObserver::new(profile), &locks)
+            .expect("a pane")
     }
 
     /// The screen of a pane, without trailing blank lines.

@@ -10,7 +10,6 @@ use ensemble_core::proto::testing::{at, drain};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Composer {
     Empty,
-    /// Our line, alone.
     Ours,
     /// Something that a person has typed, perhaps behind our line.
     Theirs,
@@ -26,7 +25,6 @@ enum Act {
     Delete,
     /// The agent works, or asks.
     Busy,
-    /// It waits for input again.
     Idle,
     /// A person scrolls; leaves copy-mode.
     Scroll,

@@ -208,15 +208,7 @@ impl NudgeSchedule {
         }
         match self.state {
             State::Unbound | State::InFlight { .. } => self.state,
-            State::Quiet
-            | State::Due { .. }
-            | State::Deferred { .. }
-            | State::Told { .. }
-            | State::Unanswered
-                if waiting == 0 =>
-            {
-                self.drained()
-            }
+            _ if waiting == 0 => self.drained(),
             State::Quiet => self.as_soon_as_allowed(now),
             State::Due { .. } | State::Deferred { .. } => self.state,
             State::Told { .. } | State::Unanswered if taken >= told_of && alive => {
@@ -225,10 +217,6 @@ impl NudgeSchedule {
             State::Told { .. } | State::Unanswered if alive => self.followed(now),
             State::Told { .. } | State::Unanswered => self.state,
         }
-    }
-
-    fn rebind(&mut self, now: Monotonic, binding: u64) -> State {
-        if self.binding == Some(binding) { self.state } else { self.bind(now, binding) }
     }
 
     fn bind(&mut self, now: Monotonic, binding: u64) -> State {
@@ -275,11 +263,6 @@ impl NudgeSchedule {
                 self.state
             }
         }
-    }
-
-    /// The agent has met a limit, with an end or without one.
-    fn limit(&mut self, now: Monotonic, limit: &Event) -> State {
-        if let Event::Parked { until } = limit { self.park(now, *until) } else { self.limited(now) }
     }
 
     /// The attempt under way has met a limit without an end.
@@ -359,46 +342,12 @@ impl Machine for NudgeSchedule {
 
     fn handle(&mut self, now: Monotonic, event: Event) {
         self.state = match (self.state, event) {
-            (
-                State::Unbound
-                | State::Quiet
-                | State::Due { .. }
-                | State::InFlight { .. }
-                | State::Deferred { .. }
-                | State::Told { .. }
-                | State::Unanswered,
-                Event::Mail { waiting, taken },
-            ) => self.count_waiting(now, waiting, taken),
-            (State::Unbound, Event::Bound { binding }) => self.bind(now, binding),
-            (
-                State::Quiet
-                | State::Due { .. }
-                | State::InFlight { .. }
-                | State::Deferred { .. }
-                | State::Told { .. }
-                | State::Unanswered,
-                Event::Bound { binding },
-            ) => self.rebind(now, binding),
-            (
-                State::Unbound
-                | State::Quiet
-                | State::Due { .. }
-                | State::InFlight { .. }
-                | State::Deferred { .. }
-                | State::Told { .. }
-                | State::Unanswered,
-                Event::Unbound,
-            ) => self.unbind(),
-            (
-                State::Unbound
-                | State::Quiet
-                | State::Due { .. }
-                | State::InFlight { .. }
-                | State::Deferred { .. }
-                | State::Told { .. }
-                | State::Unanswered,
-                limit @ (Event::Parked { .. } | Event::Limited),
-            ) => self.limit(now, &limit),
+            (_, Event::Mail { waiting, taken }) => self.count_waiting(now, waiting, taken),
+            (state, Event::Bound { binding }) if self.binding == Some(binding) => state,
+            (_, Event::Bound { binding }) => self.bind(now, binding),
+            (_, Event::Unbound) => self.unbind(),
+            (_, Event::Parked { until }) => self.park(now, until),
+            (_, Event::Limited) => self.limited(now),
             (state, Event::LineLeft) => self.line_left(now, state),
             (state, Event::Laddered(is_laddered)) => self.paced(state, is_laddered),
             (state, Event::Prompt(prompt)) => self.prompted(now, state, prompt),
@@ -415,16 +364,8 @@ impl Machine for NudgeSchedule {
             {
                 self.outcome(now, outcome, backoff)
             }
-            (
-                State::Unbound
-                | State::Quiet
-                | State::Due { .. }
-                | State::InFlight { .. }
-                | State::Told { .. }
-                | State::Unanswered,
-                Event::Outcome { .. } | Event::PaneChanged,
-            )
-            | (State::Deferred { .. }, Event::Outcome { .. }) => self.state,
+            // Of an attempt that is over, or while nothing waits for the pane.
+            (state, Event::Outcome { .. } | Event::PaneChanged) => state,
         };
     }
 

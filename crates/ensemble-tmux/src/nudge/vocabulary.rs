@@ -9,10 +9,8 @@ use super::{NUDGE_INTERVAL_MIN, NUDGES_MAX};
 use ensemble_core::env::Monotonic;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 
-/// The events of a mailbox and its pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The mailbox was counted.
     Mail {
         /// How many messages wait unread; 0 is a drained mailbox.
         waiting: u64,
@@ -25,7 +23,6 @@ pub enum Event {
         /// Which binding this is; another pane is another number.
         binding: u64,
     },
-    /// The agent has no pane.
     Unbound,
     /// The outcome of a [`Effect::Nudge`], [`Effect::Submit`] or [`Effect::Withdraw`].
     Outcome {
@@ -35,7 +32,6 @@ pub enum Event {
     },
     /// The agent has met a usage limit: nothing is tried before that ends.
     Parked {
-        /// End of the limit.
         until: Monotonic,
     },
     /// The current attempt has met a usage limit that does not say when it ends. Sent before the attempt's
@@ -80,7 +76,6 @@ pub enum NudgeOccasion {
     Probe,
 }
 
-/// The actions that the watcher must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Type a hint that mail waits, and report the [`Event::Outcome`].
@@ -101,7 +96,6 @@ pub enum Effect {
     Record(NudgeRecord),
 }
 
-/// Entries for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum NudgeRecord {
@@ -111,21 +105,16 @@ pub enum NudgeRecord {
     Unanswered { waiting: u64, nudges: u32 },
 }
 
-/// The state of a [`NudgeSchedule`](super::NudgeSchedule), for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NudgePhase {
-    /// There is no pane to nudge.
     Unbound,
-    /// Nothing waits.
     Quiet,
     /// A nudge is due within [`NUDGE_INTERVAL_MIN`].
     Due,
-    /// A nudge is under way.
     InFlight,
     /// A nudge was not possible and will be tried again.
     Deferred,
-    /// The agent was notified.
     Told,
     /// The agent was notified [`NUDGES_MAX`] times and took nothing.
     Unanswered,

@@ -21,7 +21,6 @@ const WIDE: [(u32, u32); 12] = [
 const ZERO: [(u32, u32); 4] =
     [(0x0300, 0x036F), (0x200B, 0x200F), (0x20D0, 0x20FF), (0xFE00, 0xFE0F)];
 
-/// The width of `text`, in cells.
 pub fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
@@ -36,7 +35,6 @@ pub fn clipped(text: &str, cells: usize) -> &str {
     end.map_or(text, |(at, _)| &text[..at])
 }
 
-/// The width of a character, in cells.
 pub fn char_width(c: char) -> usize {
     let within = |table: &[(u32, u32)]| {
         table.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)))

@@ -83,7 +83,6 @@ fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input
     }
 }
 
-/// Whether the cursor is in the agent's input area.
 pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
     find(&profile.composer, state).is_some_and(|at| at.rows.contains(&(state.cursor_y as usize)))
 }

@@ -33,9 +33,7 @@ pub struct Judgement {
     pub program: Option<u32>,
     /// The state beneath a draft: an agent may be working while something is in its composer.
     #[serde(skip)]
-    /// What the agent is doing, no matter what is in its composer.
     pub beneath: AgentState,
-    /// The first program in the foreground that is not a shell.
     #[serde(skip)]
     runs: Option<String>,
     /// Mail was just handed over, so a turn begins that the screen does not show yet.
@@ -61,7 +59,6 @@ impl DerefMut for Judgement {
 /// Evidence besides the screen of a pane. The default knows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiagnosisContext<'a> {
-    /// The answer of the agent's own interface.
     pub heard: Option<&'a AgentAnswer>,
     /// The wall clock, and the zones in which agents speak of time; without it no limit passes.
     pub time: Option<(Timestamp, &'a Zones)>,
@@ -84,13 +81,11 @@ impl DiagnosisContext<'_> {
     }
 }
 
-/// The action that the caller wants to perform in a pane.
 #[derive(Clone, Copy, Debug)]
 pub enum TypingPurpose<'a> {
     Nudge,
     /// Type a nudge that finds out whether a usage limit without an end has ended.
     Probe,
-    /// Press Enter behind a text that was typed.
     Submit {
         text: &'a str,
     },
@@ -201,7 +196,6 @@ impl Judgement {
     }
 }
 
-/// What no profile can allow.
 fn untouchable(pane: &PaneState) -> Option<Deferral> {
     match pane {
         PaneState { bound: false, pid: 0, .. } => Some(Deferral::PaneGone),
@@ -250,7 +244,6 @@ fn not_a_bare_prompt(profile: &Profile, pane: &PaneState) -> Option<Deferral> {
     }
 }
 
-/// The first program in the foreground that is not a shell.
 fn other_program(pane: &PaneState) -> Option<&str> {
     pane.foreground.iter().find(|process| !process.shell).map(ForegroundProcess::name)
 }

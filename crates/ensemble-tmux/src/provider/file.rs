@@ -122,7 +122,6 @@ enum RegionFile {
 }
 
 impl Profile {
-    /// Reads a profile that came from `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         let file: ProfileFile = yaml::parse(text, path)?;
         file.compile(path)

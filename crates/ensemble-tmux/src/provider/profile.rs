@@ -11,9 +11,7 @@ use super::server::ServerConfig;
 use ensemble_core::agent::{AgentState, ProgramSettings};
 use ensemble_core::pane::{ForegroundProcess, Key, PaneState};
 
-/// The bytes before a bracketed paste.
 pub const PASTE_BEGINS: &str = "\x1b[200~";
-/// The bytes behind a bracketed paste.
 pub const PASTE_ENDS: &str = "\x1b[201~";
 
 /// The profile of one agent program. Made from YAML by [`Profiles`](super::Profiles); docs/reference/providers.md
@@ -70,7 +68,6 @@ pub(super) enum Composer {
     Anywhere,
 }
 
-/// One way to recognize a state.
 #[derive(Clone, Debug)]
 pub(super) struct StateRule {
     pub(super) state: AgentState,
@@ -79,15 +76,12 @@ pub(super) struct StateRule {
     pub(super) pattern: Regex,
 }
 
-/// Which part of a pane a rule looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Region {
-    /// The whole visible screen.
     Screen,
     /// Its last lines that are not blank.
     Bottom(usize),
     CursorLine,
-    /// The title the program has set.
     Title,
 }
 
@@ -124,7 +118,6 @@ pub enum MachineSource {
 }
 
 impl Profile {
-    /// What the drivers need to know of it.
     pub const fn program(&self) -> &ProgramSettings {
         &self.program
     }
@@ -168,7 +161,6 @@ impl Profile {
         &self.server
     }
 
-    /// How the program is given our hooks.
     pub const fn hooks(&self) -> &HookConfig {
         &self.hooks
     }
@@ -178,7 +170,6 @@ impl Profile {
         self.steers.then(|| Self { types_when_busy: true, ..self.clone() })
     }
 
-    /// Whether `key` must not be pressed while the agent is in `state`.
     pub fn forbids(&self, state: AgentState, key: Key) -> bool {
         self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
     }
@@ -244,13 +235,11 @@ pub(super) fn version_numbers(text: &str) -> Option<Vec<u64>> {
     version.split('.').map(|number| number.parse().ok()).collect()
 }
 
-/// The programs that count as a bare shell.
 const SHELLS: [&str; 16] = [
     "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh",
     "rbash", "sh", "tcsh", "xonsh", "zsh",
 ];
 
-/// Whether a foreground program is a shell.
 pub(crate) fn is_shell(command: &str) -> bool {
     SHELLS.contains(&command)
 }

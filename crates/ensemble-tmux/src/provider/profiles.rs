@@ -30,7 +30,6 @@ const EMBEDDED: &[(&str, &str)] =
 #[derive(Clone, Debug)]
 pub struct Profiles {
     by_name: BTreeMap<String, OnceLock<Arc<Profile>>>,
-    /// The directories in which programs are looked for.
     path: Option<OsString>,
 }
 
@@ -66,7 +65,6 @@ impl Profiles {
         self.add(&Value::Object(whole).to_string(), path)
     }
 
-    /// The profile of this name.
     pub fn get(&self, name: &str) -> Result<Arc<Profile>> {
         let known = self.by_name.get(name);
         if let Some(profile) = known.and_then(OnceLock::get) {

@@ -66,7 +66,6 @@ fn recording(section: &str, program: &str) -> Recording {
     Recording { name, pane }
 }
 
-/// The state that a heading stands for.
 fn meant(agent: &str, name: &str) -> AgentState {
     match name {
         "trust" => AgentState::Trust,

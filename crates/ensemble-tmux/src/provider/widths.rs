@@ -9,7 +9,6 @@ use ensemble_core::pane::{Deferral, Key, PaneState};
 
 /// The profiles that recognize no dialog and no limit: a shell, a program without a screen, and one of which nothing is known.
 pub(super) const BLIND: [&str; 3] = ["acp", "generic", "shell"];
-/// The columns of the terminals that are tried.
 const WIDTHS: [usize; 3] = [80, 110, 200];
 
 /// A message of a limit, as an agent shows it.

@@ -36,7 +36,6 @@ use table::{ProcessTable, read_row};
 pub use error::ReaperError;
 pub use table::{ProcessFate, fate, is_foreground_job};
 
-/// Signals that end processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// `SIGHUP` and `SIGTERM`: the signal of a closed terminal, and a request to end.
@@ -59,7 +58,6 @@ pub fn pass_of(pid: u32) -> Option<Digest> {
     variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
 }
 
-/// The marks of an agent's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessSet {
     root: Option<(u32, Option<u64>)>,
@@ -113,7 +111,6 @@ pub struct FoundProcess {
     pub started: u64,
 }
 
-/// Finds and ends the processes of one agent.
 #[derive(Debug)]
 pub struct Reaper {
     processes: ProcessSet,
@@ -121,12 +118,10 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// A reaper for the processes that `processes` describes.
     pub const fn new(processes: ProcessSet) -> Self {
         Self { processes, signalled: Vec::new() }
     }
 
-    /// All processes of the agent that live now.
     pub fn find(&self) -> Result<Vec<FoundProcess>> {
         let table = ProcessTable::read().map_err(|e| Error::io("list", "/proc", e))?;
         let ours = table.line_of(std::process::id());

@@ -21,7 +21,6 @@ pub(super) struct ProcessRow {
     pub(super) zombie: bool,
 }
 
-/// Each process's pid and row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProcessTable {
     pub(super) rows: BTreeMap<u32, ProcessRow>,
@@ -104,7 +103,6 @@ fn parse_row(stat: &str) -> Option<ProcessRow> {
     })
 }
 
-/// What the system still knows about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessFate {
     Lives,

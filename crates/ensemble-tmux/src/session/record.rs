@@ -33,13 +33,11 @@ pub struct AgentSession {
     /// The program's own id of the session, which changes with `/clear`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Pid of the agent's process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Start of that process, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
-    /// State of the agent's turn.
     #[serde(default)]
     pub activity: Activity,
     /// What it is blocked by, or why its turn has failed, in a few words.
@@ -85,14 +83,11 @@ pub struct AgentSession {
     pub ways: BTreeMap<DeliveryWay, u64>,
 }
 
-/// What an agent does, as its hooks say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// No turn runs.
     #[default]
     Idle,
-    /// A turn runs.
     Working,
     /// A person must answer.
     Blocked,
@@ -110,7 +105,6 @@ pub enum DeliveryWay {
     Prompt,
     /// After a tool, in the middle of a turn.
     Tool,
-    /// At the end of a turn.
     Stop,
     /// By the waiter of an idle session.
     Waiter,
@@ -127,12 +121,10 @@ impl DeliveryWay {
     }
 }
 
-/// A message on its way through a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedMessage {
     pub mailbox: Name,
     pub id: MessageId,
-    /// The number of the delivery by the hook.
     pub epoch: u64,
     pub pid: u32,
     /// Start of the hook, in clock ticks since boot.
@@ -265,7 +257,6 @@ impl AgentSession {
     }
 }
 
-/// The clock that all processes of this machine share.
 fn millis_since_boot() -> u64 {
     u64::try_from(SystemClock.boottime().as_duration().as_millis()).unwrap_or(u64::MAX)
 }

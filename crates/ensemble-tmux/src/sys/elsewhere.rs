@@ -29,7 +29,6 @@ pub(crate) fn stat(pid: u32) -> Option<String> {
     ))
 }
 
-/// All processes.
 #[allow(clippy::unnecessary_wraps, reason = "on Linux it can fail")]
 pub(crate) fn all() -> std::io::Result<Vec<u32>> {
     Ok(every(ProcessRefreshKind::nothing()).processes().keys().map(|pid| pid.as_u32()).collect())

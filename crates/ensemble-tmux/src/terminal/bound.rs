@@ -13,7 +13,6 @@ use ensemble_core::agent::{
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
-/// A call that is the same for both kinds of pane.
 macro_rules! on_either {
     ($place:expr, $pane:ident => $call:expr) => {
         match $place {
@@ -23,7 +22,6 @@ macro_rules! on_either {
     };
 }
 
-/// A bound agent, whichever of the two has its screen.
 #[derive(Debug)]
 pub enum BoundPane {
     Tmux(TmuxPane),
@@ -43,10 +41,9 @@ impl BoundPane {
         if !binding.is_in_tmux() {
             return Ok(Self::Terminal(TerminalPane::new(binding, observer, locks.to_owned())));
         }
-        TmuxPane::observed(server, binding, observer, locks).map(Self::Tmux)
+        TmuxPane::new(server, binding, observer, locks).map(Self::Tmux)
     }
 
-    /// The binding; see [`TmuxPane::binding`].
     pub const fn binding(&self) -> &Binding {
         on_either!(self, pane => pane.binding())
     }
@@ -83,7 +80,6 @@ impl BoundPane {
         on_either!(self, pane => pane.close())
     }
 
-    /// What the agent is doing, with the evidence.
     pub fn diagnose(&mut self) -> Result<Judgement> {
         on_either!(self, pane => pane.diagnose())
     }

@@ -62,7 +62,6 @@ impl TerminalPane {
         })
     }
 
-    /// What the agent is doing, with the evidence.
     pub fn diagnose(&mut self) -> Result<Judgement> {
         let (pane, line) = self.ask_for_pane("look at a terminal")?;
         let heard = self.observer.ask(self.binding.pid);
@@ -103,7 +102,6 @@ impl TerminalPane {
         self.act("interrupt an agent", ask)
     }
 
-    /// Submits a line that an earlier attempt has left in the composer.
     pub fn submit(&self, text: &NudgeText) -> Result<NudgeOutcome> {
         self.act("submit a nudge", TerminalAction::Submit { text: text.as_str().to_owned() })
     }

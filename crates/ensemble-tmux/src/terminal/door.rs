@@ -77,7 +77,6 @@ impl TerminalDoor {
     }
 }
 
-/// Reads the question of a connection, and has it answered.
 fn answer_of(
     stream: &UnixStream,
     binding: &Binding,

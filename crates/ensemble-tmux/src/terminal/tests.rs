@@ -19,9 +19,7 @@ struct Played {
 #[derive(Default)]
 struct Inner {
     composer: String,
-    /// The lines that were submitted.
     sent: Vec<String>,
-    /// The writes, in order.
     written: Vec<String>,
     is_held: bool,
     was_held_at_keys: Vec<bool>,

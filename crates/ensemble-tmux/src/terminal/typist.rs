@@ -71,9 +71,7 @@ pub trait PseudoTerminal: Send + Sync {
 pub enum LineSubmission {
     /// It does not do that here: nothing was typed.
     Unsupported,
-    /// The line was typed and submitted.
     Submitted,
-    /// Nothing was typed.
     Refused(Deferral),
 }
 
@@ -82,7 +80,6 @@ pub enum LineSubmission {
 pub(crate) struct TypedMemory {
     /// Our line that is believed to be in the composer.
     typed: Option<String>,
-    /// The last nudge that was submitted.
     submitted: Option<String>,
     /// When that was, by the clock that all processes of a machine share.
     nudged_millis: Option<u64>,
@@ -91,7 +88,6 @@ pub(crate) struct TypedMemory {
 /// What a terminal shows at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalSnapshot {
-    /// The visible screen, a line each, without trailing blanks.
     pub screen: Vec<String>,
     /// Column and line of the cursor, from 0.
     pub cursor: (u32, u32),
@@ -99,7 +95,6 @@ pub struct TerminalSnapshot {
     pub title: String,
     /// The agent has ended, with this exit status where it is known.
     pub ended: Option<Option<i32>>,
-    /// A person scrolls in it.
     pub in_mode: bool,
     /// There is no terminal: the agent reads a file or a pipe.
     pub input_off: bool,
@@ -115,9 +110,7 @@ pub(crate) struct Typist<T> {
     observer: AgentObserver,
     /// Our line that is believed to be in the composer.
     typed: Option<String>,
-    /// When a nudge was submitted last.
     nudged: Option<Instant>,
-    /// The last nudge that was submitted.
     submitted: Option<String>,
     /// The program in the foreground, in case the process table does not show it.
     running: String,
@@ -143,7 +136,6 @@ impl<T: PseudoTerminal> Typist<T> {
         self
     }
 
-    /// With the marks of another process.
     pub(crate) fn with_memory(mut self, memory: TypedMemory) -> Self {
         let since = |millis| {
             let at = Monotonic::from_duration(Duration::from_millis(millis));
@@ -154,7 +146,6 @@ impl<T: PseudoTerminal> Typist<T> {
         self
     }
 
-    /// The marks for the next process.
     pub(crate) fn into_memory(self) -> TypedMemory {
         let millis = |at: Instant| {
             let now = SystemClock.boottime().as_duration();
@@ -164,7 +155,6 @@ impl<T: PseudoTerminal> Typist<T> {
         TypedMemory { typed: self.typed, submitted: self.submitted, nudged_millis }
     }
 
-    /// Does what is asked.
     pub(crate) fn answer(&mut self, ask: TerminalAction) -> TerminalAnswer {
         let done = match ask {
             TerminalAction::Look {} => {
@@ -483,7 +473,6 @@ fn is_nudge(text: &str) -> bool {
     !is_command(text) && !text.starts_with(PING)
 }
 
-/// Whether a line is a command of the agent's program.
 fn is_command(text: &str) -> bool {
     text.starts_with('/')
 }

@@ -34,7 +34,6 @@ pub(super) struct TerminalQuestion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum TerminalAction {
-    /// Show the screen.
     Look {},
     /// Type a line and submit it.
     Nudge {
@@ -49,7 +48,6 @@ pub(super) enum TerminalAction {
         #[serde(default)]
         steers: bool,
     },
-    /// Submit a line that is in the composer.
     Submit {
         text: String,
     },

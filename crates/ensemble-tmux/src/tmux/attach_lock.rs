@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use super::EXCHANGE_LIMIT;
 use crate::sys::NamedLock;
 
-/// Held by one process for each server.
 #[derive(Debug)]
 pub(super) struct AttachLock {
     _held: Option<NamedLock>,

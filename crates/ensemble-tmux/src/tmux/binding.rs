@@ -38,7 +38,6 @@ pub struct Binding {
     pub id: String,
     /// The token in its pane option `@ensemble_pane`.
     pub token: String,
-    /// Process id of its first process.
     pub pid: u32,
     /// When that process started, in clock ticks since boot (`/proc/PID/stat`, field 22); absent if the system does
     /// not reveal it.
@@ -92,7 +91,7 @@ impl TmuxServer {
         binding.validate(self.socket())?;
         let id = quote(&binding.id);
         let line = format!("display-message -p -t {id} '{}'", super::snapshot::IDENTITY);
-        match self.query_server(&line).and_then(super::spawned::TmuxReply::into_lines) {
+        match self.query_lines(&line) {
             Ok(lines) => {
                 let identity = lines.first().and_then(|line| PaneIdentity::parse(line));
                 Ok(binding.mismatch(identity.as_ref()))
@@ -113,8 +112,7 @@ impl TmuxServer {
             "if-shell -F -t {id} '#{{==:#{{{TOKEN_OPTION}}},{token}}}' {{ kill-pane -t {id} }} \
              {{ display-message -p other }}"
         );
-        let closed =
-            self.act_locked(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
+        let closed = self.act_locked(&line).is_ok_and(|lines| lines.is_empty());
         match self.check(binding)? {
             Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone) => Ok(closed),
             _ => {

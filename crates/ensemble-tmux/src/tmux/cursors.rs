@@ -11,7 +11,6 @@ const FORMAT: &str = "#{pane_id} #{window_activity} \
 /// Signs of a changed screen, without the screen itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaneCursor {
-    /// Id of the pane, such as `%3`.
     pub id: String,
     /// When a pane of its window has last written something, in seconds of the server's clock.
     pub activity: String,

@@ -11,20 +11,14 @@ use super::spawned::{self, TmuxReply};
 use super::{EXCHANGE_LIMIT, TeamSession, TmuxServer, left_behind};
 use ensemble_core::{Error, Result};
 
-/// One line of [`TmuxServer::panes`].
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PaneInfo {
-    /// Its id, `%3`; unique until the server ends.
     pub id: String,
-    /// Process id of its first process.
     pub pid: u32,
-    /// Whether that process has ended.
     pub dead: bool,
     pub window: u32,
     pub session: String,
-    /// The name of the program in the foreground.
     pub command: String,
-    /// The title the program has set.
     pub title: String,
 }
 
@@ -57,7 +51,7 @@ impl TmuxServer {
             .args(["new-session", "-d", "-P", "-F", "#{pane_id}", "-s", name])
             .args(["-x", &columns.to_string(), "-y", &lines.to_string(), "--", command]);
         let lock = AttachLock::wait_for_lock(self.socket());
-        let lines = spawned::run(tmux).and_then(TmuxReply::into_lines);
+        let lines = spawned::run(tmux);
         drop(lock);
         self.reset();
         self.one_line(OPERATION, lines)
@@ -69,15 +63,13 @@ impl TmuxServer {
         self.require_one_line(OPERATION, &[id, command])?;
         let line =
             format!("split-window -d -P -F '#{{pane_id}}' -t {} {}", quote(id), quote(command));
-        self.one_line(OPERATION, self.act_locked(&line).and_then(TmuxReply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line))
     }
 
-    /// Ends pane `id` and what runs in it.
     pub fn kill_pane(&self, id: &str) -> Result<()> {
         self.end("end a pane", &["kill-pane", "-t", id])
     }
 
-    /// Ends a team's session, under any name.
     pub fn kill_team_session(&self, session: &TeamSession) -> Result<()> {
         self.end("end a session", &["kill-session", "-t", &session.id])
     }
@@ -88,7 +80,7 @@ impl TmuxServer {
         const OPERATION: &str = "end the server";
         let mut tmux = spawned::command(self.socket());
         tmux.arg("kill-server");
-        let ended = spawned::run(tmux).and_then(TmuxReply::into_lines);
+        let ended = spawned::run(tmux);
         self.reset();
         match ended.and_then(|_| self.wait_until_gone()) {
             Ok(()) | Err(TmuxFailure::NoServer) => Ok(()),
@@ -111,14 +103,13 @@ impl TmuxServer {
         /// How tmux says that there is no session to start from.
         const NO_SESSIONS: &str = "no current target";
         let line = format!("list-panes -a -F '{PANE_FORMAT}'");
-        match self.query_server(&line).and_then(TmuxReply::into_lines) {
+        match self.query_lines(&line) {
             Ok(lines) => Ok(lines.iter().filter_map(|line| parse_pane(line)).collect()),
             Err(TmuxFailure::Refused(complaint)) if complaint == NO_SESSIONS => Ok(Vec::new()),
             Err(failure) => Err(self.error("list panes", failure)),
         }
     }
 
-    /// The process id of the server.
     pub fn pid(&self) -> Result<u32> {
         const OPERATION: &str = "ask for its process id";
         let line =
@@ -147,7 +138,7 @@ impl TmuxServer {
         let mut tmux = spawned::command(self.socket());
         tmux.args(arguments);
         let _lock = AttachLock::wait_for_lock(self.socket());
-        let ended = spawned::run(tmux).and_then(TmuxReply::into_lines);
+        let ended = spawned::run(tmux);
         ended.map(drop).map_err(|failure| self.error(operation, failure))
     }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use super::TmuxPane;
 use super::quote::quote;
-use super::spawned::TmuxReply;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 
 /// The pane option with the line that was typed and not submitted.
@@ -21,7 +20,6 @@ pub(super) const TYPED_OPTION: &str = "@ensemble_typed";
 /// The pane option with the line that was submitted last.
 pub(super) const SENT_OPTION: &str = "@ensemble_sent";
 
-/// A line that a pane remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LineMark {
     at: Monotonic,
@@ -54,8 +52,7 @@ impl TmuxPane {
         let target = quote(&self.binding.id);
         let line =
             format!("display-message -p -t {target} \"#{{{TYPED_OPTION}}}\\n#{{{SENT_OPTION}}}\"");
-        let lines =
-            self.server.query_server(&line).and_then(TmuxReply::into_lines).unwrap_or_default();
+        let lines = self.server.query_lines(&line).unwrap_or_default();
         let mark = |row: usize| lines.get(row).and_then(|line| LineMark::parse(line));
         PaneMarks { typed: mark(0), sent: mark(1) }
     }

@@ -28,7 +28,6 @@
 
 use std::time::Duration;
 
-mod agent;
 mod attach_lock;
 mod binding;
 mod clients;

@@ -31,11 +31,10 @@ pub struct TmuxPane {
     pub(super) binding: Binding,
     pub(super) observer: AgentObserver,
     locks: PathBuf,
-    /// A line of [`TmuxPane::begin`] that waits for its Enter.
+    /// A line of [`AgentPane::begin`](ensemble_core::agent::AgentPane::begin) that waits for its Enter.
     pub(super) half: Option<TypedNudge>,
 }
 
-/// Result of [`TmuxPane::examine`].
 #[derive(Debug)]
 pub struct PaneExamination {
     pub pane: PaneState,
@@ -45,19 +44,9 @@ pub struct PaneExamination {
 }
 
 impl TmuxPane {
-    /// The pane of `binding` on `server`, with an agent of `profile` in it. `locks` is a directory
+    /// The pane of `binding` on `server`, with the agent that `observer` judges in it. `locks` is a directory
     /// that all processes that may type into the pane share; it is made if it is missing.
     pub fn new(
-        server: TmuxServer,
-        binding: Binding,
-        profile: Arc<Profile>,
-        locks: impl Into<PathBuf>,
-    ) -> Result<Self> {
-        Self::observed(server, binding, AgentObserver::new(profile), &locks.into())
-    }
-
-    /// As [`TmuxPane::new`], with the one who judges what the pane shows.
-    pub(crate) fn observed(
         server: TmuxServer,
         binding: Binding,
         observer: AgentObserver,
@@ -94,17 +83,14 @@ impl TmuxPane {
         &self.observer
     }
 
-    /// Whether the binding still names the pane ([`TmuxServer::check`]).
     pub(crate) fn check(&self) -> Result<Option<Deferral>> {
         self.server.check(&self.binding)
     }
 
-    /// Closes the pane ([`TmuxServer::close`]).
     pub(crate) fn close(&self) -> Result<()> {
         self.server.close(&self.binding).map(drop)
     }
 
-    /// Diagnoses what the agent in the pane is doing, with the evidence.
     pub fn diagnose(&mut self) -> Result<Judgement> {
         let heard = self.ask();
         let state = self.inspect()?;
@@ -262,7 +248,7 @@ impl Pane for TmuxPane {
 
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
         let typed = self.nudge_text(text)?;
-        self.finish(typed)
+        self.submit_typed(typed)
     }
 
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {

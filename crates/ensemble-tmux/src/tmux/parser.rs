@@ -20,10 +20,8 @@ const BLOCK_LINES_MAX: usize = 10_000;
 /// The flag of a block that answers a command of this client.
 const OWN_COMMAND: &str = "1";
 
-/// What a line has completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// An answer to one of our commands.
     Block(AnswerBlock),
     /// The client is in a session, at first because it is attached.
     Attached,

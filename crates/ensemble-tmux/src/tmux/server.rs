@@ -119,11 +119,14 @@ impl TmuxServer {
         Ok(refusal.map(|now| difference(binding, seen, PaneIdentity::parse(now).as_ref())))
     }
 
-    /// The lines of [`Self::query_server`], or an error that says what was wanted.
+    /// The lines of [`Self::query_server`]; a complaint is a failure.
+    pub(super) fn query_lines(&self, commands: &str) -> Result<Vec<String>, TmuxFailure> {
+        self.query_server(commands)?.into_lines()
+    }
+
+    /// As [`Self::query_lines`], with an error that says what was wanted.
     pub(super) fn lines(&self, operation: &'static str, commands: &str) -> Result<Vec<String>> {
-        self.query_server(commands)
-            .and_then(TmuxReply::into_lines)
-            .map_err(|f| self.error(operation, f))
+        self.query_lines(commands).map_err(|failure| self.error(operation, failure))
     }
 
     pub(super) fn error(&self, operation: &'static str, failure: TmuxFailure) -> Error {
@@ -137,11 +140,11 @@ impl TmuxServer {
 
     /// As [`Self::act`], for commands that open or close windows: under the lock of processes that
     /// attach.
-    pub(super) fn act_locked(&self, commands: &str) -> Result<TmuxReply, TmuxFailure> {
+    pub(super) fn act_locked(&self, commands: &str) -> Result<Vec<String>, TmuxFailure> {
         // Attaching takes the lock itself.
         self.prepare()?;
         let _lock = AttachLock::wait_for_lock(self.socket());
-        self.act(commands)
+        self.act(commands)?.into_lines()
     }
 
     fn connect(&self) -> Result<QuestionWay, TmuxFailure> {

@@ -38,7 +38,6 @@ pub(super) struct PaneIdentity {
     pub(super) text: String,
 }
 
-/// The result of one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaneSnapshot {
     pub(super) identity: PaneIdentity,

@@ -17,7 +17,6 @@ const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How often to look whether a process that has closed its output has ended.
 const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The output of a tmux process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TmuxReply {
     /// The lines of all commands, in order.
@@ -69,7 +68,7 @@ fn question(commands: &str) -> String {
 
 /// Runs another multiplexer's command and returns the lines it prints, within [`EXCHANGE_LIMIT`].
 pub(crate) fn run_program(name: &str, command: Command) -> std::io::Result<Vec<String>> {
-    match run(command).and_then(TmuxReply::into_lines) {
+    match run(command) {
         Ok(lines) => Ok(lines),
         Err(TmuxFailure::MissingProgram) => {
             Err(std::io::Error::new(ErrorKind::NotFound, format!("{name} is not installed")))
@@ -82,9 +81,9 @@ pub(crate) fn run_program(name: &str, command: Command) -> std::io::Result<Vec<S
     }
 }
 
-/// Runs a tmux command and returns what it prints; ends it after [`EXCHANGE_LIMIT`].
-pub(super) fn run(command: Command) -> Result<TmuxReply, TmuxFailure> {
-    run_with(command, &[])
+/// Runs a tmux command and returns the lines that it prints; ends it after [`EXCHANGE_LIMIT`].
+pub(super) fn run(command: Command) -> Result<Vec<String>, TmuxFailure> {
+    run_with(command, &[])?.into_lines()
 }
 
 fn run_with(mut command: Command, input: &[u8]) -> Result<TmuxReply, TmuxFailure> {

@@ -15,7 +15,7 @@ use super::attach_lock::AttachLock;
 use super::failure::TmuxFailure;
 use super::quote::quote;
 use super::server::TmuxServer;
-use super::spawned::{self, TmuxReply};
+use super::spawned;
 use crate::provider::process::exit_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
@@ -53,7 +53,6 @@ pub struct SessionOrder<'a> {
     pub config: Option<&'a Path>,
 }
 
-/// An agent to be started in a window.
 #[derive(Clone, Debug)]
 pub struct WindowOrder<'a> {
     /// Id of the team, without blanks.
@@ -71,13 +70,10 @@ pub struct WindowOrder<'a> {
 /// The facts about a pane that do not need its screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaneSigns {
-    /// Id of the pane, such as `%3`.
     pub id: String,
     /// Id of a session that shows it, such as `$1`.
     pub session: String,
-    /// Process id of its first process.
     pub pid: u32,
-    /// Whether that process has ended.
     pub dead: bool,
     /// The exit status of the ended process.
     pub dead_status: Option<i32>,
@@ -144,7 +140,7 @@ impl TmuxServer {
         tmux.args([";", "set-option", "-t", &session, TEAM_OPTION, order.team]);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
         let lock = AttachLock::wait_for_lock(self.socket());
-        let started = spawned::run(tmux).and_then(TmuxReply::into_lines);
+        let started = spawned::run(tmux);
         drop(lock);
         self.reset();
         match started {
@@ -192,7 +188,7 @@ impl TmuxServer {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        self.one_line(OPERATION, self.act_locked(&line).and_then(TmuxReply::into_lines))
+        self.one_line(OPERATION, self.act_locked(&line))
     }
 
     /// Starts the sidecar again in its pane, in place of what runs there. If that pane was closed, opens a window for
@@ -219,8 +215,7 @@ impl TmuxServer {
                 )
             }
         };
-        let done = self.act_locked(&line).and_then(TmuxReply::into_lines);
-        done.map(drop).map_err(|failure| self.error(OPERATION, failure))
+        self.act_locked(&line).map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
     /// Starts an agent in a pane whose process has ended.
@@ -233,8 +228,7 @@ impl TmuxServer {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        let done = self.act_locked(&line).and_then(TmuxReply::into_lines);
-        done.map(drop).map_err(|failure| self.error(OPERATION, failure))
+        self.act_locked(&line).map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
     /// The panes of all sessions; one that several sessions show comes once for each. No server has none.
@@ -255,7 +249,7 @@ impl TmuxServer {
 
     /// The lines of an answer. If the target or the server does not exist, there are none.
     fn lines_if_any(&self, operation: &'static str, line: &str) -> Result<Vec<String>> {
-        match self.query_server(line).and_then(TmuxReply::into_lines) {
+        match self.query_lines(line) {
             Ok(lines) => Ok(lines),
             Err(TmuxFailure::NoServer) => Ok(Vec::new()),
             Err(TmuxFailure::Refused(complaint)) if is_absence(&complaint) => Ok(Vec::new()),

@@ -28,6 +28,7 @@ use super::quick::nudged_at_once;
 use super::quote::quote;
 use crate::provider::{self, Profile, TypingPurpose, UnsentLine};
 use ensemble_core::Result;
+use ensemble_core::agent::{AgentDiagnosis, AgentPane, ProgramSettings, TypedLine, TypingStep};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
 /// How long an agent may take to show a line that was typed. A composer that is empty for longer has
@@ -42,7 +43,6 @@ const DRAW_STEP: Duration = Duration::from_millis(10);
 pub const SHARED_PACE: Duration = Duration::from_secs(30);
 const PING: &str = "AGENT_TEAM_PING ";
 
-/// The outcome of the first half of a nudge.
 #[derive(Debug)]
 pub enum TextOutcome {
     /// The profile needs no delay: text and Enter went together, nothing is left to do.
@@ -50,8 +50,9 @@ pub enum TextOutcome {
     /// The text is in the pane. Call [`TmuxPane::nudge_enter`] once [`TypedNudge::enter_after`]
     /// has passed; until then, or until this is dropped, no other process types into the pane.
     Typed(TypedNudge),
-    /// Nothing was typed.
-    Refused { deferral: Deferral },
+    Refused {
+        deferral: Deferral,
+    },
 }
 
 impl From<NudgeOutcome> for TextOutcome {
@@ -167,44 +168,7 @@ impl TmuxPane {
     /// a nudge would be typed. The agent forgets its context: what it held must be delivered again.
     pub fn reset_context(&mut self) -> Result<NudgeOutcome> {
         let typed = self.reset_text(LOCK_LIMIT)?;
-        self.finish(typed)
-    }
-
-    /// The first half of a line for a caller that must not wait. It is the half of a nudge, or
-    /// without a text of [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`].
-    /// `Err` with the time until [`TmuxPane::finish_line`] is due, or what happened to it. It does
-    /// not wait either for a process that is typing into the pane.
-    pub(crate) fn begin_line(
-        &mut self,
-        text: Option<&NudgeText>,
-        again: bool,
-    ) -> Result<std::result::Result<NudgeOutcome, Duration>> {
-        let typed = match text {
-            Some(_) if again && self.has_been_told() => TextOutcome::Sent,
-            Some(text) => self.type_text(text.as_str(), TypingPurpose::Nudge, Duration::ZERO)?,
-            None => self.reset_text(Duration::ZERO)?,
-        };
-        Ok(match typed {
-            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
-            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
-            TextOutcome::Typed(half) => {
-                let left = half.enter_after.saturating_duration_since(Instant::now());
-                self.half = Some(half);
-                Err(left)
-            }
-        })
-    }
-
-    /// The second half. `withdraw`: takes the line back instead of submitting it.
-    pub(crate) fn finish_line(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
-        match self.half.take() {
-            None => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
-            Some(half) if withdraw => {
-                let deferral = self.take_back(&half.text)?.unwrap_or(Deferral::Moved);
-                Ok(NudgeOutcome::Refused { deferral })
-            }
-            Some(half) => self.nudge_enter(half),
-        }
+        self.submit_typed(typed)
     }
 
     fn reset_text(&mut self, patience: Duration) -> Result<TextOutcome> {
@@ -381,7 +345,7 @@ impl TmuxPane {
         format!("{enter} ; {over} ; {sent}")
     }
 
-    pub(super) fn finish(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
+    pub(super) fn submit_typed(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
         match typed {
             TextOutcome::Sent => Ok(NudgeOutcome::Sent),
             TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
@@ -400,5 +364,56 @@ impl TmuxPane {
         let commands = self.submitting(text.as_str());
         let purpose = TypingPurpose::Submit { text: text.as_str() };
         Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
+    }
+}
+
+impl AgentPane for TmuxPane {
+    fn program(&self) -> &ProgramSettings {
+        self.profile().program()
+    }
+
+    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
+        Self::diagnose(self).map(|judgement| judgement.diagnosis)
+    }
+
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        Self::reset_context(self)
+    }
+
+    /// Does not wait either for a process that is typing into the pane.
+    fn begin(&mut self, line: TypedLine<'_>) -> Result<TypingStep> {
+        let typed = match line {
+            TypedLine::Again(_) if self.has_been_told() => TextOutcome::Sent,
+            TypedLine::Nudge(text) | TypedLine::Again(text) => {
+                self.type_text(text.as_str(), TypingPurpose::Nudge, Duration::ZERO)?
+            }
+            TypedLine::Reset => self.reset_text(Duration::ZERO)?,
+        };
+        Ok(match typed {
+            TextOutcome::Sent => TypingStep::Done(NudgeOutcome::Sent),
+            TextOutcome::Refused { deferral } => {
+                TypingStep::Done(NudgeOutcome::Refused { deferral })
+            }
+            TextOutcome::Typed(half) => {
+                let left = half.enter_after.saturating_duration_since(Instant::now());
+                self.half = Some(half);
+                TypingStep::EnterAfter(left)
+            }
+        })
+    }
+
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        match self.half.take() {
+            None => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+            Some(half) if withdraw => {
+                let deferral = self.take_back(&half.text)?.unwrap_or(Deferral::Moved);
+                Ok(NudgeOutcome::Refused { deferral })
+            }
+            Some(half) => self.nudge_enter(half),
+        }
+    }
+
+    fn withdraw_ping(&mut self) -> Result<()> {
+        Self::withdraw_ping(self).map(drop)
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// OpenCode's default user name.
 const USER: &str = "opencode";
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -11,7 +10,6 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpPlace {
     pub(super) address: SocketAddr,
-    /// The value of the header `Authorization`.
     pub(super) authorization: Option<String>,
 }
 
@@ -55,7 +53,6 @@ impl HttpPlace {
     }
 }
 
-/// The value of the header `Authorization`.
 pub(super) fn basic(user: Option<&str>, password: &str) -> String {
     format!("Basic {}", base64(format!("{}:{password}", user.unwrap_or(USER)).as_bytes()))
 }

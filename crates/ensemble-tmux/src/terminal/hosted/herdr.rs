@@ -19,7 +19,6 @@ use super::{
 };
 use crate::terminal::wire;
 
-/// The source that our reports name.
 const SOURCE: &str = "ensemble";
 /// How long a report of mail is shown if the watcher that repeats it has ended.
 const REPORT_MILLIS: u64 = 15 * 60 * 1000;
@@ -28,7 +27,6 @@ const REPORTED_SUFFIX: &str = "@ensemble";
 /// The states whose label is the count of mail as well.
 const LABELS: [&str; 5] = ["idle", "working", "blocked", "done", "unknown"];
 
-/// A pane of the server at a socket.
 #[derive(Debug)]
 pub(super) struct HerdrPane {
     pub(super) socket: PathBuf,
@@ -223,7 +221,6 @@ fn ask_server(socket: &Path, method: &str, params: &Value) -> io::Result<Option<
     }
 }
 
-/// A subscription to the states of agents.
 #[derive(Debug)]
 pub(super) struct HerdrEvents {
     stream: UnixStream,
@@ -231,7 +228,6 @@ pub(super) struct HerdrEvents {
 }
 
 impl HerdrEvents {
-    /// Subscribes to the states of the agents in these panes.
     pub(super) fn subscribe<'a>(
         socket: &Path,
         panes: impl Iterator<Item = &'a str>,

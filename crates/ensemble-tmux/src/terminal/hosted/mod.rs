@@ -46,12 +46,10 @@ pub(super) use typing::{HostedAction, answer_action};
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Digits of a binding's token, as in [`Binding::of_terminal`].
 const TOKEN_DIGITS: usize = 32;
-/// The operation that binds a pane, in errors.
 const OPERATION: &str = "bind a pane";
 /// The place of a cursor that is not shown: beyond every screen.
 const CURSOR_UNKNOWN: (u32, u32) = (u32::MAX, u32::MAX);
 
-/// The variables of the caller's environment.
 pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The address of a pane: `zellij:SESSION/PANE` or `herdr:PANE`.
@@ -66,13 +64,11 @@ pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaneAddress {
-    /// A terminal pane of a zellij session.
     Zellij {
         session: String,
         /// Number of the pane, as in `ZELLIJ_PANE_ID`.
         pane: u32,
     },
-    /// A pane of a herdr server.
     Herdr {
         /// Its public id, such as `w1:p1`.
         pane: String,
@@ -125,14 +121,12 @@ impl fmt::Display for PaneAddress {
 trait HostedPane: fmt::Debug + Send + Sync {
     /// Its screen and state; `None` if there is no such pane.
     fn observe_screen(&self) -> io::Result<Option<HostedScreen>>;
-    /// Sends bytes to the program in it.
     fn write_bytes(&self, bytes: &[u8]) -> io::Result<()>;
     /// Has the multiplexer type and submit a line, if it checks the agent itself.
     fn submit_line(&self, _text: &str) -> io::Result<LineSubmission> {
         Ok(LineSubmission::Unsupported)
     }
     fn close_pane(&self) -> io::Result<()>;
-    /// Reports the state of the agent in it.
     fn report_state(&self, _agent: &Name, _state: AgentState) -> io::Result<()> {
         Ok(())
     }
@@ -142,7 +136,6 @@ trait HostedPane: fmt::Debug + Send + Sync {
     }
 }
 
-/// One look at such a pane.
 #[derive(Debug, Default)]
 struct HostedScreen {
     shown: TerminalSnapshot,
@@ -150,7 +143,6 @@ struct HostedScreen {
     refusal: Option<Deferral>,
 }
 
-/// How much mail an agent has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MailCount {
     /// Messages that it has not received.
@@ -160,12 +152,10 @@ pub struct MailCount {
 }
 
 impl Binding {
-    /// Whether it names a pane of a multiplexer other than tmux.
     pub fn is_hosted(&self) -> bool {
         self.id.parse::<PaneAddress>().is_ok()
     }
 
-    /// Whether it names a pane of tmux.
     pub fn is_in_tmux(&self) -> bool {
         !self.is_terminal() && !self.is_hosted()
     }

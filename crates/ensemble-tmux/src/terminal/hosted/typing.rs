@@ -9,7 +9,6 @@ use super::*;
 use crate::terminal::{TerminalAction, TerminalAnswer, TypedMemory, Typist};
 use crate::tmux::PaneLock;
 
-/// The largest file of marks, in bytes.
 const MEMORY_BYTES_MAX: usize = 4096;
 
 /// What is asked of a bound pane, by whom and where its marks are kept.

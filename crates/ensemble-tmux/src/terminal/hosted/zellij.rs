@@ -30,7 +30,6 @@ pub(super) struct ZellijPane {
     pub(super) pane: u32,
 }
 
-/// A row of `zellij action list-panes --json --all`.
 #[derive(Debug, Deserialize)]
 pub(super) struct ListedPane {
     id: u32,
@@ -52,7 +51,6 @@ pub(super) struct ListedPane {
 }
 
 impl ListedPane {
-    /// Column and line within the screen.
     fn cursor(&self) -> (u32, u32) {
         let Some((x, y)) = self.cursor_coordinates_in_pane else { return CURSOR_UNKNOWN };
         let left = self.pane_content_x.saturating_sub(self.pane_x);
