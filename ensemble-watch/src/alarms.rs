@@ -53,14 +53,12 @@ const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
 pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
 
-/// The board as last read, or the error.
 struct ReadBoard {
     path: PathBuf,
     stat: FileStat,
     state: Result<State, String>,
 }
 
-/// Watches the blackboard for alarms.
 pub(crate) struct AlarmReporter {
     context: Arc<WatchContext>,
     watch: AlarmWatch<AlarmKey>,
@@ -71,7 +69,6 @@ pub(crate) struct AlarmReporter {
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet, with their texts.
     unsent: BTreeMap<AlarmKey, String>,
-    /// Whether the list on disk lacks a change.
     is_unsaved: bool,
 }
 
@@ -110,7 +107,6 @@ impl AlarmReporter {
         self.watch.poll_timeout().map_or(self.next_look, |due| due.min(self.next_look))
     }
 
-    /// The state for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         json!({ "raised": self.watch.raised().count(), "untold": self.unsent.len() })
     }
@@ -170,7 +166,6 @@ impl AlarmReporter {
         self.context.record(types::ALARM_RAISED, data);
     }
 
-    /// Passes all present conditions to the machine.
     fn check_conditions(&mut self, now: Monotonic) -> Result<()> {
         let board = match board_leases::find(&self.context) {
             Ok(board) => board,

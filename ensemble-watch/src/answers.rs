@@ -38,18 +38,14 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPermit {
-    /// The author of the file is notified.
     Author,
     /// The author was notified often enough; the recipients of the file's route are notified.
     Recipients,
-    /// No agent is notified.
     None,
 }
 
-/// Why no more is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerLoop {
-    /// How many answers the author got in a row.
     pub(crate) answers: u32,
     /// `notice`: the file is about an automatic message; `row`: the row is too long.
     pub(crate) why: &'static str,
@@ -61,7 +57,6 @@ struct AnswerStreak {
     is_recorded: bool,
 }
 
-/// How often each author was answered in a row.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCounts(HashMap<Name, AnswerStreak>);
 

@@ -7,7 +7,6 @@ use ensemble_project::Project;
 use ensemble_project::workload::TaskBooks;
 use ensemble_team::authority::{ActorStanding, AuthorityAct, NotAuthorized};
 
-/// The rules of a project, with the agents that they are about.
 #[derive(Debug)]
 pub(crate) struct AuthorityGuard {
     project: Project,

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use crate::context::WatchContext;
 use crate::held_work::{KeptLeases, WorkingAgents};
 
-/// The project's board, for writing in the name of the watcher.
 pub(crate) fn find(context: &WatchContext) -> Result<Board> {
     let WatchContext { project, recorder, .. } = context;
     project.find_board(project.board_options(ACTOR, Arc::clone(recorder)), None)

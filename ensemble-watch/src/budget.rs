@@ -26,7 +26,6 @@ use serde_json::json;
 
 use crate::context::WatchContext;
 
-/// How often agents' records are read.
 const BUDGET_INTERVAL: Duration = Duration::from_secs(15);
 /// How much of them one look reads, in bytes: a twentieth of a second's work, because the loop waits for it.
 const BYTES_A_LOOK: u64 = 16 * 1024 * 1024;
@@ -61,7 +60,6 @@ impl BudgetWatch {
         self.is_limited.then_some(self.next)
     }
 
-    /// Looks, if a look is due. Returns the alarms of what was parked.
     pub(crate) fn drive(&mut self, now: Monotonic) -> Vec<AlarmCondition> {
         if !self.is_limited || now < self.next {
             return Vec::new();

@@ -22,7 +22,6 @@ use ensemble_core::spool::{DeadLetter, Spool};
 
 /// Who is notified if the sender cannot be.
 const CONDUCTOR: &str = "conductor";
-/// The longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct DeadLetters {
@@ -41,7 +40,6 @@ impl DeadLetters {
         self.next
     }
 
-    /// Notifies the senders of all new dead letters, if a look is due.
     pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) {
         if now < self.next {
             return;
@@ -67,7 +65,6 @@ impl DeadLetters {
     }
 }
 
-/// Notifies the senders of all new dead letters in a team's mailboxes.
 pub(crate) fn tell_senders(queue: &dyn Broker) -> Result<()> {
     visit_all_mailboxes(queue.mailboxes()?, |mailbox| tell_all(queue, mailbox).map(drop))
 }

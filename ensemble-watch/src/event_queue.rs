@@ -16,7 +16,6 @@ pub(crate) struct EventQueue {
     len: usize,
 }
 
-/// Up to [`BLOCK_EVENTS`] events.
 #[derive(Debug, Default)]
 struct EventBlock {
     dirs: Vec<PathBuf>,
@@ -24,7 +23,6 @@ struct EventBlock {
     names: String,
     events: Vec<QueuedEvent>,
     taken: usize,
-    /// Where the name of the next event begins.
     name_at: usize,
 }
 

@@ -30,7 +30,6 @@ const FAILURES_MAX: usize = 100;
 const SHOWN_MAX: usize = 10;
 const ERROR_CHARS_MAX: usize = 300;
 
-/// All that fails in this process.
 pub(crate) static FAILURES: FailureLog = FailureLog(Mutex::new(BTreeMap::new()));
 
 pub(crate) struct FailureLog(Mutex<BTreeMap<String, RepeatedFailure>>);
@@ -40,7 +39,6 @@ struct RepeatedFailure {
     error: String,
     since: Timestamp,
     last: Monotonic,
-    /// Time between the last two.
     interval: Duration,
 }
 

@@ -35,7 +35,6 @@ const INTERVAL: Duration = Duration::from_secs(6 * 60 * 60);
 /// The directory of merges, beside the board, and how the names of its files end.
 const MERGES: (&str, &str) = ("merges", ".log");
 
-/// Starts a sweep when one is due.
 pub(crate) struct HistorySweep {
     context: Arc<WatchContext>,
     next: Monotonic,
@@ -62,7 +61,6 @@ impl HistorySweep {
         self.next
     }
 
-    /// Starts a sweep if one is due and none runs.
     pub(crate) fn drive(&mut self, now: Monotonic) {
         if now < self.next {
             return;
@@ -83,7 +81,6 @@ type SweepPart<'c> = fn(&mut SweepRun<'c>, &mut Calendar) -> Result<usize>;
 
 struct SweepRun<'c> {
     context: &'c WatchContext,
-    /// The names of open work, once something is old.
     open: Option<BTreeSet<String>>,
 }
 

@@ -21,10 +21,9 @@ use ensemble_reports::contract::{self, ContractKind, DocumentNode};
 use ensemble_reports::lint::{LintFinding, LintMode, Linter, TextShape};
 use ensemble_team::driver::{ReviewCounts, TaskEnds};
 
-use crate::work_file::{WorkFile as _, contract_of};
+use crate::work_file::{contract_of, is_report, promised_contract, reported_task};
 use ensemble_core::dropbox::{CompleteFile, message_source};
 
-/// The type of the message to an author about vague words.
 const ADVICE_TYPE: &str = "report.advice";
 const FINDINGS_SHOWN_MAX: usize = 20;
 const ID_DIGITS: usize = 40;
@@ -66,7 +65,7 @@ impl ReportJudge {
     /// Why a review or a report is not taken, as the verbs refuse it: a review of one's own work, and a report of a
     /// task that review has stopped.
     fn refused_by_review(&self, file: &CompleteFile, contract: ContractKind) -> Option<String> {
-        let task = file.task_field().or_else(|| file.reported_task())?;
+        let task = file.task_field().or_else(|| reported_task(file))?;
         let text = String::from_utf8_lossy(&file.content);
         match contract {
             ContractKind::Review if self.reviews.is_own(&task, &text).unwrap_or(false) => {
@@ -84,10 +83,10 @@ impl ReportJudge {
 
     /// The advice for the author of a delivered file in which something is vague or missing.
     pub(crate) fn advice(&self, file: &CompleteFile) -> Option<AuthorAdvice> {
-        if self.mode != LintMode::Warn || !file.is_report() {
+        if self.mode != LintMode::Warn || !is_report(file) {
             return None;
         }
-        let contract = file.contract()?;
+        let contract = promised_contract(file)?;
         if !contract::is_meant(contract, &file.fields) {
             return None;
         }
@@ -117,14 +116,12 @@ fn broken(file: &CompleteFile, contract: ContractKind) -> Option<String> {
     check(&node).err().map(|broken| broken.to_string())
 }
 
-/// The advice to the author of a report that was delivered in spite of it.
 pub(crate) struct AuthorAdvice {
     pub(crate) author: Option<Name>,
     pub(crate) findings: Vec<LintFinding>,
 }
 
 impl AuthorAdvice {
-    /// The rules by which something was found.
     pub(crate) fn rules(&self) -> Vec<&'static str> {
         let mut rules: Vec<_> = self.findings.iter().map(|f| f.rule.as_str()).collect();
         rules.sort_unstable();

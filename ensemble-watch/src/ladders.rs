@@ -53,7 +53,6 @@ pub(crate) type TeamMailboxes = (Arc<dyn Broker>, Arc<dyn LadderClaim>);
 enum LookReason {
     /// Something landed in a mailbox, or left it. With messages that are not tasks.
     Changed(Name, Vec<MessageId>),
-    /// Events may have been lost.
     All,
 }
 
@@ -133,7 +132,6 @@ struct LadderWorker {
     state: PathBuf,
     /// When the waiting directories of a mailbox had changed last, at the last look.
     seen: BTreeMap<Name, [Option<SystemTime>; 2]>,
-    /// When a mailbox may be checked again.
     not_before: BTreeMap<Name, Instant>,
 }
 
@@ -165,7 +163,6 @@ impl LadderWorker {
         }
     }
 
-    /// How long nothing is to be done.
     fn wait(&self, pending: &BTreeSet<Name>) -> Option<Duration> {
         let now = SystemClock.monotonic();
         let timeout = self.ladders.poll_timeout().map(|at| at.since(now));
@@ -237,10 +234,8 @@ impl LadderWorker {
     }
 }
 
-/// The bindings and the roster, and when they were read.
 type LadderTeam = (Instant, Vec<PaneEntry>, Vec<Member>);
 
-/// The agents of this project, as ladders need them.
 struct ProjectLadderHost {
     project: Project,
     claims: Option<Arc<dyn LadderClaim>>,

@@ -30,7 +30,6 @@ use crate::context::WatchContext;
 use crate::mail::MailSource;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// How many waiting messages are searched for one that needs a reader.
 const LOOKED_AT_MAX: usize = 100;
 
 pub(crate) struct MailStarts {
@@ -64,7 +63,6 @@ impl MailStarts {
         }
     }
 
-    /// Starts who has to be started, if it is time for a look.
     pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource) {
         if self.next.is_none_or(|next| now < next) {
             return;

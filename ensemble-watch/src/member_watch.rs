@@ -37,9 +37,7 @@ pub(crate) struct MemberWatch {
     last_look: Option<Monotonic>,
     last_drive: Option<Monotonic>,
     interval: Duration,
-    /// The members whose mailboxes have changed since.
     stirred: BTreeSet<Name>,
-    /// The members that waited for a decision at the last look.
     waiting: BTreeMap<Name, String>,
     books: TaskBooks,
     /// Programs that were seen in the foreground of agents' panes.
@@ -209,7 +207,6 @@ impl MemberWatch {
             && self.ended.get(&member.name).is_some_and(|process| self.is_root(process))
     }
 
-    /// A pane was inspected.
     pub(crate) fn seen(
         &mut self,
         agent: &Name,
@@ -310,7 +307,6 @@ impl MemberWatch {
             .map(|observed| (&observed.agent, observed.why.as_str()))
     }
 
-    /// For `watch.json`.
     pub(crate) fn summary(&self) -> Vec<&ObservedMember> {
         self.seen.values().collect()
     }

@@ -50,13 +50,10 @@ struct NotifyTarget {
     profile: Arc<Profile>,
     schedule: NudgeSchedule,
     binding: u64,
-    /// The messages that waited at the last look.
     known: BTreeSet<MessageId>,
-    /// The messages that the line under way covers.
     covered: Vec<MessageId>,
     /// The messages that waited when the last line was typed.
     announced: BTreeSet<MessageId>,
-    /// Those of weight among the waiting ones.
     weighty: BTreeSet<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
@@ -66,7 +63,6 @@ struct NotifyTarget {
     sidebar: SidebarMail,
 }
 
-/// An attempt that the waiter of the agent's session makes.
 struct AwaitedAttempt {
     attempt: u64,
     occasion: NudgeOccasion,
@@ -81,7 +77,6 @@ pub(crate) struct MailNotifier {
     profiles: Profiles,
     pane_workers: PaneWorkers,
     bindings_made: u64,
-    /// The mailboxes for which a ladder sets the pace.
     laddered: BTreeSet<Name>,
     sessions: Sessions,
 }
@@ -101,7 +96,6 @@ impl MailNotifier {
         })
     }
 
-    /// Takes the bindings as they are on disk now.
     pub(crate) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
         self.targets.retain(|agent, _| entries.iter().any(|e| e.agent == *agent));
         for entry in entries {
@@ -285,7 +279,6 @@ impl MailNotifier {
         }
     }
 
-    /// A pane task that was to type is done.
     pub(crate) fn report(&mut self, now: Monotonic, report: TypeReport) {
         let Some(target) = self.targets.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
@@ -338,7 +331,6 @@ impl MailNotifier {
         self.targets.values().flat_map(deadlines).flatten().min()
     }
 
-    /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |(agent, target): (&Name, &NotifyTarget)| {
             let status = target.schedule.status();
@@ -376,7 +368,6 @@ impl NotifyTarget {
         PaneTask { entry, profile, attempt, text, kind }
     }
 
-    /// The way by which lines are typed.
     fn typing(&self) -> &'static str {
         if self.entry.binding.is_terminal() { "terminal" } else { "keystrokes" }
     }

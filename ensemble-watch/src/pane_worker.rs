@@ -26,7 +26,6 @@ use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaneTaskKind {
-    /// Type the text and submit it.
     Type(NudgeOccasion),
     /// Interrupt an agent that is at work, as its profile allows it.
     Interrupt,
@@ -34,9 +33,7 @@ pub(crate) enum PaneTaskKind {
     Submit,
     /// Take back our unsent line if nothing else is in the composer.
     Withdraw,
-    /// Observe what the agent is doing, and type nothing.
     Observe,
-    /// Show beside the pane how much mail its agent has.
     ShowMail(MailCount),
 }
 
@@ -277,7 +274,6 @@ fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<T
     }
 }
 
-/// Whether a line was refused because of a usage limit.
 fn is_limited(outcome: &NudgeOutcome) -> bool {
     let limited = AgentState::RateLimited.word();
     matches!(outcome,

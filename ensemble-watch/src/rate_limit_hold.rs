@@ -44,7 +44,6 @@ struct LimitHold {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PaneLook {
-    /// Its leases are extended now.
     pub(crate) is_kept: bool,
     pub(crate) is_tried: bool,
 }
@@ -118,7 +117,6 @@ impl RateLimitHold {
         self.holds.retain(|agent, _| holders.contains(agent));
     }
 
-    /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |(agent, hold): (&Name, &LimitHold)| {
             json!({

@@ -22,16 +22,13 @@ use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
 
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
-/// The remedy for a rejected file.
 pub(crate) const CORRECT_IT: &str =
     "It is kept in queue/rejected/. Correct it and put it under the same name again.";
-/// The remedy for one that its writer may still complete.
 pub(crate) const COMPLETE_IT: &str =
     "It stays where it is. Complete it there, or put a whole file under the same name.";
 /// Who gets reports also learns of files that lead to no mailbox.
 const ANY_REPORT: &str = "reports/any-completed.yaml";
 const TASKS: &str = "tasks";
-/// The type of the message about a task that was put down again.
 const AGAIN_TYPE: &str = "mail.again";
 /// How much of a file that cannot be read is searched for its author, in bytes.
 const SEARCHED_BYTES_MAX: usize = 16 * 1024;

@@ -29,11 +29,9 @@ mod board;
 mod calls;
 mod carrying;
 mod ends;
-mod handed_in;
 mod hosts;
 mod leases;
 mod log;
-mod mailboxes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -46,7 +44,7 @@ use ensemble_core::history::sweep_attachments;
 use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 use ensemble_core::requests::Requests;
-use ensemble_core::transfer::{Bridge, BridgeReport, Outbox, UnknownMailbox};
+use ensemble_core::transfer::Outbox;
 use ensemble_core::{Error, Result};
 use ensemble_nats::{NatsOptions, NatsTransport};
 use ensemble_project::TeamLink as _;
@@ -70,30 +68,24 @@ use crate::requests::RequestWatch;
 use crate::servers::{ServerNews, SharedObservation, SharedSight};
 use crate::wakes::{LoopWake, LoopWaker};
 
-/// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);
 /// Minimum length of a round, so that failures do not occupy a processor.
 const ROUND_MIN: Duration = Duration::from_millis(10);
 /// Interval of a full scan of requests, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum interval between two reports of what agents hold.
 const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// Interval at which settled messages are set apart.
 const APART_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval at which hosts exchange logs and agents.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-const HOLDER: &str = "bridge";
 
 /// Its name among the troubles, its interval, and what it does.
 type RoundJob = (&'static str, Duration, JobAction);
 type JobAction = fn(&mut ServerFollower, Monotonic, &Arc<NatsTransport>) -> Result<()>;
 
-/// Due in each round.
 const ALWAYS: Duration = Duration::ZERO;
 
 /// The jobs of a round, in order: what one has stored is seen by the next.
@@ -144,7 +136,6 @@ pub(crate) struct ServerFollower {
     leases: MailboxLeases,
     kept: KeptLeases,
     next_lease_look: Monotonic,
-    /// When each of [`JOBS`] is due.
     next_jobs: [Monotonic; JOBS.len()],
     next_scan: Monotonic,
     board: SharedBoard,
@@ -155,16 +146,13 @@ pub(crate) struct ServerFollower {
     workload: Workload,
     books: TaskBooks,
     next_workload: Monotonic,
-    /// A notice arrived since the last report.
     has_news: bool,
     condition: serde_json::Value,
-    /// Since when the servers cannot be used.
     gone_since: Option<Timestamp>,
     sight: SharedSight,
     log: LogExchange,
     hosts: HostExchange,
     calls: HostCalls,
-    /// The tasks that `ack/` files have acknowledged.
     acked: AckedTasks,
 }
 
@@ -387,32 +375,6 @@ impl ServerFollower {
         Ok(())
     }
 
-    fn send_outbox(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
-        let waiting = self.outbox.waiting_mailboxes()?;
-        let carry = |mailbox: &Name| self.outbox.carry(queue, mailbox);
-        let carried = self.carrier.carry(now, "outbox", &waiting, carry, &mut self.troubles)?;
-        self.note_carried("outbox", &carried);
-        Ok(())
-    }
-
-    /// Carries messages that routes or people put into the directory to the servers.
-    fn carry(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
-        let mut waiting = Vec::new();
-        let spool = &*self.context.spool;
-        for mailbox in spool.mailboxes()? {
-            let (place, glance) = (format!("mailbox {mailbox} here"), spool.glance(&mailbox, 1));
-            let glance = self.troubles.record_result(&place, glance)?;
-            if glance.is_some_and(|glance| glance.waiting + glance.held > 0) {
-                waiting.push(mailbox);
-            }
-        }
-        let bridge = Bridge::new(spool, queue, Name::new(HOLDER)?, UnknownMailbox::Create);
-        let carry = |mailbox: &Name| bridge.carry(mailbox);
-        let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
-        self.note_carried("directory", &carried);
-        Ok(())
-    }
-
     fn note_swept(&self, messages: u64, requests: usize) {
         if messages > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": messages, "orphans": 0, "requests": requests });
@@ -428,14 +390,6 @@ impl ServerFollower {
         let swept = sweep_attachments(self.outbox.spool(), &mut calendar, keep).map(drop);
         spool.keep_calendar(calendar);
         unless_limited(queue, || queue.sweep_files(keep)).and(swept)
-    }
-
-    fn note_carried(&self, from: &str, carried: &BridgeReport) {
-        let BridgeReport { carried, buried, .. } = carried;
-        if carried + buried > 0 {
-            let data = json!({ "from": from, "carried": carried, "buried": buried });
-            self.context.record(types::BRIDGE_CARRIED, data);
-        }
     }
 
     fn note_gone(&self, error: &Error) {

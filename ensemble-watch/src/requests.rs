@@ -55,12 +55,10 @@ pub(crate) struct RequestWatch {
     due: BTreeMap<Name, Monotonic>,
     /// Each with whether its requester was notified before.
     handed_over: BTreeSet<(Name, bool)>,
-    /// Excluded from further looks.
     closed: HashSet<Name>,
     departures: Option<DepartureThreads>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
-    /// Which agents may ask for a shutdown.
     authority: AuthorityGuard,
     /// Called for a decision as soon as it is seen.
     note: DecisionNote<'static>,
@@ -108,7 +106,6 @@ impl RequestWatch {
         Ok(())
     }
 
-    /// Looks at all requests that are not closed.
     pub(crate) fn scan(
         &mut self,
         now: Monotonic,
@@ -193,7 +190,6 @@ impl RequestWatch {
         Ok(())
     }
 
-    /// Passes the state on disk to the machines.
     fn update_machine(&mut self, now: Monotonic, entry: &RequestEntry, store: &dyn RequestStore) {
         let asked = &entry.request;
         let id = asked.request_id.as_str();
@@ -307,7 +303,6 @@ impl RequestWatch {
         pending.map(words).collect()
     }
 
-    /// Number of requests that wait for an answer, for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         let pending = self.tracker.iter().filter(|r| r.decision().is_none()).count();
         json!({ "pending": pending, "decided": self.tracker.iter().count() - pending })

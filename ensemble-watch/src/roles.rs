@@ -34,7 +34,6 @@ pub(crate) struct DueAction {
 pub(crate) struct WaitingRoles {
     dispatch: WaitingRole,
     conductor: WaitingRole,
-    /// Number of messages that this step may still read.
     reads: u32,
 }
 
@@ -126,7 +125,6 @@ impl WaitingRoles {
             .min()
     }
 
-    /// The waiting roles and their remaining time, for `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |role: &WaitingRole| {
             let left = role.patience.poll_timeout().map(|at| at.since(now).as_secs());

@@ -21,10 +21,9 @@ use ensemble_core::message::fields::{is_same_task, plain_task};
 use ensemble_reports::contract::{self, ContractKind, DocumentNode, is_copy_of, meant_name};
 
 use crate::judge::ReportJudge;
-use crate::work_file::{WorkFile as _, contract_of};
+use crate::work_file::{contract_of, is_report, promised_contract};
 
 const ACK_SEARCH_MAX: usize = 1_000;
-/// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
 const REPORTS: &str = "reports";
 /// What file managers add to the name of a copy, besides a number.
@@ -32,15 +31,12 @@ const COPY_WORDS: [&str; 5] = ["copy", "kopie", "copie", "copia", "-"];
 
 #[derive(Debug)]
 pub(crate) enum RoutingPlan {
-    /// Publish its messages, then enter the version into the ledger.
     Publish(RoutedFile),
-    /// It says that its writer has read a task.
     Ack {
         file: CompleteFile,
         entry: LedgerEntry,
         task: String,
     },
-    /// No route matches it: no message is sent.
     Unmatched {
         file: CompleteFile,
     },
@@ -58,7 +54,6 @@ pub(crate) enum RoutingPlan {
     Known,
 }
 
-/// A file and the messages that it becomes.
 #[derive(Debug)]
 pub(crate) struct RoutedFile {
     file: CompleteFile,
@@ -69,7 +64,7 @@ pub(crate) struct RoutedFile {
 impl RoutedFile {
     /// What reports the end of a task names it as `find_task` does.
     pub(crate) fn name_task(&mut self, find_task: impl FnOnce(&str, &Name) -> Option<String>) {
-        if self.file.contract() != Some(ContractKind::Report) || !self.file.is_report() {
+        if promised_contract(&self.file) != Some(ContractKind::Report) || !is_report(&self.file) {
             return;
         }
         let task = self.envelopes.first().and_then(|envelope| envelope.task_id.clone());

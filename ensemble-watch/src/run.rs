@@ -110,7 +110,6 @@ impl Watcher {
         Ok(Self { engine, stopper, log, alerts, follower, lock, project: project.clone() })
     }
 
-    /// A handle with which another thread ends it.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }

@@ -27,7 +27,6 @@ const QUIET_ANSWERS: u32 = 3;
 
 #[derive(Debug)]
 pub(crate) struct ServerScreens {
-    /// By pane.
     agents: HashMap<String, SeenScreen>,
     hosted: HostedActivity,
     next: Instant,

@@ -13,16 +13,15 @@ use serde_json::Value;
 
 use crate::held_work::{GoneAgent, WorkingAgents};
 
-/// How long an ack waits for its task.
 const TASK_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) enum ServerNews {
-    /// The messages that wait in a mailbox.
-    Mail { mailbox: Name, ids: Vec<MessageId> },
-    /// What the agents of this host hold and wait for.
+    Mail {
+        mailbox: Name,
+        ids: Vec<MessageId>,
+    },
     Workload(Workload),
-    /// The state of the connection, for `status`.
     Condition(Value),
     /// An agent has ended with messages in its hands, which are taken back.
     Gone(AlarmCondition),
@@ -75,5 +74,4 @@ pub(crate) struct EndingReport {
     pub(crate) attempt: Option<u32>,
 }
 
-/// The same, shared by both.
 pub(crate) type SharedSight = Arc<Mutex<SharedObservation>>;

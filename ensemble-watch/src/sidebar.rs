@@ -8,7 +8,6 @@ use ensemble_tmux::terminal::hosted::MailCount;
 /// How often an unchanged count is sent again, before it expires there.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
-/// The mail that is shown beside one agent.
 #[derive(Debug, Default)]
 pub(crate) struct SidebarMail {
     pub(crate) held: u64,

@@ -8,7 +8,6 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_project::status::{BEAT, STATUS_BYTES_MAX, WRITE_INTERVAL_MAX};
 use serde_json::{Value, json};
 
-/// The least time between two writes.
 const WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 fn beat(now: Monotonic) -> Value {
@@ -46,7 +45,6 @@ impl StatusFile {
         Self { path, written_at: None, changed: true, degraded: None }
     }
 
-    /// When it should be written.
     pub(crate) fn next_due(&self) -> Option<Monotonic> {
         let interval = if self.changed { WRITE_INTERVAL_MIN } else { WRITE_INTERVAL_MAX };
         Some(self.written_at.map_or(Monotonic::ZERO, |at| at + interval))

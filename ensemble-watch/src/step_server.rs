@@ -30,17 +30,14 @@ const ROUND: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(2);
 
-/// An observation of the loop, to act upon.
 enum LoopObservation {
     Keep(WorkingAgents),
     TakeBack(Name),
 }
 
-/// The queues as `status` shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SeenQueues {
     held: usize,
-    /// Why the server cannot be used.
     trouble: Option<String>,
 }
 
@@ -87,7 +84,6 @@ impl StepServer {
         let _ = self.orders.send(LoopObservation::TakeBack(agent.clone()));
     }
 
-    /// Whether the summary has changed.
     pub(crate) fn is_news(&mut self) -> bool {
         let seen = self.seen();
         self.said.replace(seen.clone()) != Some(seen)

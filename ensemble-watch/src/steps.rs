@@ -31,7 +31,6 @@ use crate::watch_set::{WatchSet, WatchedPlace};
 
 /// How long to wait after an event before looking, because busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long the loop waits for other writers.
 const PATIENCE: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -42,7 +41,6 @@ pub(crate) struct StepUpkeep {
     /// The file is not a step database; warned once.
     refused: Option<(u64, u64)>,
     next_look: Monotonic,
-    /// Number of held steps in the last report.
     said: Option<usize>,
     /// In the place of a file.
     server: Option<StepServer>,

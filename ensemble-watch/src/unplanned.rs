@@ -19,7 +19,6 @@ use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Result, allow_missing};
 
-/// The longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct UnplannedTasks {
@@ -28,7 +27,6 @@ pub(crate) struct UnplannedTasks {
     mailboxes: BTreeMap<Name, SettledMail>,
 }
 
-/// The settled messages of a mailbox at the last look.
 #[derive(Default)]
 struct SettledMail {
     changed: Option<SystemTime>,

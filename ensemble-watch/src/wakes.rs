@@ -15,14 +15,10 @@ use crate::servers::ServerNews;
 
 #[derive(Debug)]
 pub(crate) enum LoopWake {
-    /// A watched directory changed.
     Changed(FsEvent),
-    /// A pane task is done.
     PaneResult(PaneResult),
     Ended(WatchedProcess),
-    /// The thread that follows the team's servers has news.
     Team(ServerNews),
-    /// The ladder of a task wants something done.
     Ladder(LadderNews),
     Stop,
 }
@@ -30,10 +26,12 @@ pub(crate) enum LoopWake {
 /// The requests of a ladder to the loop.
 #[derive(Debug)]
 pub(crate) enum LadderNews {
-    /// Type a line.
     Prompt(LadderPrompt),
     /// A ladder sets the pace of the lines for a mailbox, or does so no more.
-    Pace { mailbox: Name, is_laddered: bool },
+    Pace {
+        mailbox: Name,
+        is_laddered: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -49,7 +47,6 @@ pub(crate) enum PaneResult {
     },
 }
 
-/// The outcome of a pane task that was to type.
 #[derive(Clone, Debug)]
 pub(crate) struct TypeReport {
     pub(crate) agent: Name,
@@ -57,7 +54,6 @@ pub(crate) struct TypeReport {
     pub(crate) outcome: NudgeOutcome,
     /// The end of the usage limit that was in the way, if it is known.
     pub(crate) limited_until: Option<Timestamp>,
-    /// The pane shows a usage limit without an end.
     pub(crate) is_limited: bool,
 }
 

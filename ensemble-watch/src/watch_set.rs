@@ -53,7 +53,6 @@ const READS_A_STEP: usize = 256;
 /// the kernel, which has its own limit (`fs.inotify.max_queued_events`).
 const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
-/// See the table at the top of this page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WatchedPlace {
     Mailboxes,
@@ -69,7 +68,6 @@ pub(crate) enum WatchedPlace {
     Steps,
 }
 
-/// The file watcher of the loop, and the places that it watches.
 #[derive(Debug, Default)]
 pub(crate) struct WatchSet {
     /// Missing while nothing can be watched.
@@ -189,11 +187,9 @@ pub(crate) struct LoopSources {
     pub(crate) processes: WatchedProcesses,
     receiver: Receiver<LoopWake>,
     signal: Arc<OwnedFd>,
-    /// Read already, for later steps.
     events: EventQueue,
 }
 
-/// What the loop has to read.
 struct ReadySources {
     signal: bool,
     files: bool,

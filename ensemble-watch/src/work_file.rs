@@ -7,37 +7,26 @@ use ensemble_reports::contract::{ContractKind, is_copy_of};
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
 
-/// A drop-box file that may report work.
-pub(crate) trait WorkFile {
-    /// Whether it reports work: it is in `reports/`, or its route says so.
-    fn is_report(&self) -> bool;
-
-    /// The task whose report it is: by its name, otherwise as the report says.
-    fn reported_task(&self) -> Option<String>;
-
-    /// The contract of its content: that of its route's type, otherwise the one that its name promises.
-    fn contract(&self) -> Option<ContractKind>;
+/// Whether a file reports work: it is in `reports/`, or its route says so.
+pub(crate) fn is_report(file: &CompleteFile) -> bool {
+    let is_kind = |kind: &Name| kind.as_str().starts_with(REPORT_TYPES);
+    &*file.box_name == "reports" || file.kind.as_ref().is_some_and(is_kind)
 }
 
-impl WorkFile for CompleteFile {
-    fn is_report(&self) -> bool {
-        let is_kind = |kind: &Name| kind.as_str().starts_with(REPORT_TYPES);
-        &*self.box_name == "reports" || self.kind.as_ref().is_some_and(is_kind)
-    }
-
-    fn reported_task(&self) -> Option<String> {
-        let by_name = self.file.strip_suffix("-completed.yaml").map(str::to_owned);
-        let by_name = by_name.filter(|_| !is_copy_of(&self.file));
-        by_name
-            .or_else(|| self.task_field().filter(|_| self.contract() == Some(ContractKind::Report)))
-    }
-
-    fn contract(&self) -> Option<ContractKind> {
-        self.kind.as_ref().and_then(contract_of).or_else(|| ContractKind::of(&self.file))
-    }
+/// The task whose report a file is: by its name, otherwise as the report says.
+pub(crate) fn reported_task(file: &CompleteFile) -> Option<String> {
+    let by_name = file.file.strip_suffix("-completed.yaml").map(str::to_owned);
+    let by_name = by_name.filter(|_| !is_copy_of(&file.file));
+    by_name.or_else(|| {
+        file.task_field().filter(|_| promised_contract(file) == Some(ContractKind::Report))
+    })
 }
 
-/// The contract that a route's type stands for.
+/// The contract of a file's content: that of its route's type, otherwise the one that its name promises.
+pub(crate) fn promised_contract(file: &CompleteFile) -> Option<ContractKind> {
+    file.kind.as_ref().and_then(contract_of).or_else(|| ContractKind::of(&file.file))
+}
+
 pub(crate) fn contract_of(kind: &Name) -> Option<ContractKind> {
     match kind.as_str() {
         "report.completed" => Some(ContractKind::Report),
@@ -93,7 +82,7 @@ mod tests {
             else {
                 panic!("{text}")
             };
-            let task = file.reported_task().unwrap_or_else(|| "t-1".to_owned());
+            let task = reported_task(&file).unwrap_or_else(|| "t-1".to_owned());
             assert_eq!(task, report.task_id, "{text}");
             assert_eq!(file.author(), report.author().and_then(agent_of_text), "{text}");
         }

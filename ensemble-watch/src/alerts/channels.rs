@@ -20,12 +20,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(30);
-/// How long the status line shows an alert.
 const SHOWN: Duration = Duration::from_secs(10);
 const TEST_INTERVAL: Duration = Duration::from_millis(20);
-/// Why an alert for terminals has failed.
 pub(super) const NO_TERMINAL: &str = "no terminal is attached to tmux";
-/// The longest text of a terminal or status line, in characters.
 const TEXT_CHARS_MAX: usize = 160;
 
 pub(super) struct AlertCommand {

@@ -158,7 +158,6 @@ impl AlertWorker {
         }
     }
 
-    /// How long nothing is to be done.
     fn wait(&self, looked: Option<Monotonic>, pause: Option<Duration>) -> Duration {
         let now = SystemClock.monotonic();
         let look = looked.map(|at| at + pause.unwrap_or(LOOK_INTERVAL_MAX));

@@ -25,11 +25,9 @@ use serde::{Deserialize, Serialize};
 pub(super) const GONE_AFTER: Duration = Duration::from_secs(10);
 /// How long no work must be seen before all work has ended: the next task may be on its way.
 pub(super) const FINISHED_AFTER: Duration = Duration::from_secs(15);
-/// After a failure, the time to the next attempt.
 pub(super) const RETRY: Duration = Duration::from_secs(30);
 pub(super) const ATTEMPTS_MAX: u32 = 5;
 
-/// The subject of an alert: a need, or the end of all work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AlertSubject {
     pub(super) key: AlertKey,
@@ -73,7 +71,6 @@ impl AlertSubject {
     }
 }
 
-/// The clocks that a rule asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AlertMoment {
     pub(super) now: Monotonic,
@@ -91,7 +88,6 @@ pub(super) struct DueAlert {
     pub(super) count: u32,
 }
 
-/// The state that is kept across watchers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AlertMemory {
     /// Whether work was seen since the last time that all work had ended.
@@ -240,7 +236,6 @@ impl AlertSchedule {
         times.min()
     }
 
-    /// The state that the next watcher needs.
     pub(super) fn kept(&self) -> AlertMemory {
         let told = self.entries.values().filter(|entry| entry.is_told()).map(|entry| KeptAlert {
             key: entry.occurrence.key.clone(),

@@ -56,13 +56,9 @@ pub(super) struct DropBoxes {
     /// is still to be notified.
     recorded_waiting: HashSet<String>,
     undone: Vec<UndoneFile>,
-    /// Acks that fit no task yet.
     unfit_acks: UnfitAcks,
-    /// Files of this run that were routed.
     routed: u64,
-    /// Files of this run that were set aside.
     rejected: u64,
-    /// Versions of files that were overwritten in this run before they were read.
     overwritten: u64,
 }
 
@@ -106,7 +102,6 @@ impl DropBoxes {
             .try_for_each(|(dir, name)| watch_set.watch(dir, WatchedPlace::DropBox(name.clone())))
     }
 
-    /// Why a box could not be opened.
     pub(super) fn refused(&self) -> Option<&str> {
         self.boxes.as_ref().and_then(OpenBoxes::refused)
     }
@@ -126,7 +121,6 @@ impl DropBoxes {
         undone.into_iter().chain(examined).min()
     }
 
-    /// Adds what `status` shows of the drop boxes.
     pub(super) fn describe(&self, status: &mut Value) {
         status["routed"] = self.routed.into();
         status["rejected"] = self.rejected.into();
@@ -381,7 +375,6 @@ impl DropBoxes {
         }
     }
 
-    /// Tries a file again later that cannot be dealt with now.
     fn wait(&mut self, now: Monotonic, box_name: &str, file: &str, error: &Error) {
         self.record_waiting(&format!("{box_name}/{file}"), error);
         if let Some(boxes) = &mut self.boxes {

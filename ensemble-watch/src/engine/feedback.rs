@@ -23,9 +23,8 @@ use crate::judge::{AuthorAdvice, ReportJudge};
 use crate::rejection_notice;
 use crate::routing::RoutedFile;
 use crate::servers::EndingReport;
-use crate::work_file::WorkFile as _;
+use crate::work_file::{is_report, promised_contract};
 
-/// The judge of files, and the memory of what was answered and recorded.
 pub(super) struct AuthorFeedback {
     context: Arc<WatchContext>,
     judge: ReportJudge,
@@ -80,13 +79,13 @@ impl AuthorFeedback {
     /// # Errors
     /// The count or the advice cannot be stored. It may be tried again.
     pub(super) fn advise_author(&mut self, file: &CompleteFile) -> Result<Option<Name>> {
-        if file.is_report() && file.contract() == Some(ContractKind::Review) {
+        if is_report(file) && promised_contract(file) == Some(ContractKind::Review) {
             self.judge.reviews.count(&file.file, &file.content, &*self.context.recorder)?;
         }
         match self.judge.advice(file) {
             Some(advice) => self.advise(&advice, file),
             None => {
-                if let Some(author) = file.author().filter(|_| file.is_report()) {
+                if let Some(author) = file.author().filter(|_| is_report(file)) {
                     self.answers.is_fine(&author);
                 }
                 Ok(None)
@@ -140,7 +139,7 @@ impl AuthorFeedback {
     /// # Errors
     /// The end cannot be recorded, or a message not be settled. It may be tried again.
     pub(super) fn end_task(&self, file: &CompleteFile, remote: &ServerSight) -> Result<Vec<Name>> {
-        if !file.is_report() || file.contract() != Some(ContractKind::Report) {
+        if !is_report(file) || promised_contract(file) != Some(ContractKind::Report) {
             return Ok(Vec::new());
         }
         let text = String::from_utf8_lossy(&file.content);

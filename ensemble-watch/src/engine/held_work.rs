@@ -10,13 +10,10 @@ use super::mail::EngineMail;
 use super::team::EngineTeam;
 use crate::held_work::{GoneAgent, GoneVerdict, held_by, keep_mail, return_all};
 
-/// The evidence of a supervisor that has an agent running.
 const SUPERVISED: &str = "its supervisor runs it";
-/// Why the agent of a dead supervisor is gone.
 const SUPERVISOR_DEAD: &str = "its supervisor is dead";
 
 impl EngineTeam {
-    /// A pane was observed: its agent may be gone.
     pub(super) fn see_gone(
         &mut self,
         agent: &Name,
@@ -35,7 +32,6 @@ impl EngineTeam {
         }
     }
 
-    /// Looks at the supervisors of agents that hold something.
     pub(super) fn see_supervisors(&mut self, now: Monotonic) {
         let mut agents = self.leases.holders();
         agents.extend(self.board.agents());

@@ -46,12 +46,10 @@ impl ArrivedMessage {
     }
 }
 
-/// The agents to notify, and the mailboxes that changed.
 pub(super) struct EngineMail {
     context: Arc<WatchContext>,
     pub(super) notifier: MailNotifier,
     pub(super) remote: ServerSight,
-    /// Mailboxes that are counted before the next agent is notified.
     changed: BTreeSet<Name>,
     pub(super) arrived: Vec<ArrivedMessage>,
     /// Without events: when each mailbox had changed at the last look, and which messages waited there.
@@ -139,7 +137,6 @@ impl EngineMail {
         agents
     }
 
-    /// The ladder of a task wants something done.
     pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews) {
         match news {
             LadderNews::Pace { mailbox, is_laddered } => {
@@ -184,7 +181,6 @@ impl EngineMail {
         }
     }
 
-    /// Counts the changed mailboxes and notifies the agents that are due.
     pub(super) fn notify(&mut self, now: Monotonic) {
         let source = self.remote.mail(&self.context.spool);
         for mailbox in std::mem::take(&mut self.changed) {

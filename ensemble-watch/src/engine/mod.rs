@@ -7,13 +7,11 @@
 //! watches, lists, checks paths        reconcile
 //! examines and routes files           drop_boxes, feedback
 //! does what is due by the clock       team, requests, upkeep
-//! writes the status                   describe
 //! ```
 //!
 //! Everything the loop knows can be found again by a scan, so a step that fails in the middle is
 //! simply repeated.
 
-mod describe;
 mod drop_boxes;
 mod feedback;
 mod held_work;
@@ -38,9 +36,10 @@ use ensemble_core::proto::reconcile::{Event, Reconcile};
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::{FsEvent, Landing};
 use ensemble_tmux::session::Sessions;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::WatchContext;
+use crate::failure_log::FAILURES;
 use crate::ladders::LadderThread;
 use crate::requests::RequestWatch;
 use crate::servers::{ServerNews, SharedSight};
@@ -148,6 +147,24 @@ impl Engine {
         }
     }
 
+    pub(crate) fn write_status_now(&mut self) {
+        let now = SystemClock.monotonic();
+        self.status.write_now(now, self.describe(now));
+    }
+
+    fn describe(&self, now: Monotonic) -> Value {
+        let mut status = json!({ "mode": self.reconcile.mode() });
+        self.drop_boxes.describe(&mut status);
+        status["agents"] = self.mail.notifier.summary(now).into();
+        self.team.describe(now, &mut status);
+        let requests = self.mail.remote.requests();
+        status["requests"] = requests.unwrap_or_else(|| self.requests.summary());
+        self.upkeep.describe(&mut status);
+        status["failures"] = FAILURES.summary(now);
+        status["servers"] = self.mail.remote.summary();
+        status
+    }
+
     /// Notifies agents of their mail, and passes on what has landed to the team.
     fn tell_of_mail(&mut self, now: Monotonic) {
         self.mail.notify_changed(now);
@@ -250,7 +267,6 @@ impl Engine {
         None
     }
 
-    /// A hook of an agent has reported.
     fn session_changed(&mut self, now: Monotonic, file: &str) {
         let Some(agent) = Sessions::agent_of(file) else { return };
         self.team.members.stir_all(now, [agent.clone()]);
@@ -266,7 +282,6 @@ impl Engine {
         }
     }
 
-    /// A message was received, or another file was removed.
     fn left(&mut self, now: Monotonic, dir: &Path) {
         match self.sources.watch_set.directory(dir).cloned() {
             Some(WatchedPlace::Mailbox(mailbox)) => {

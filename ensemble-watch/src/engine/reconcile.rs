@@ -17,7 +17,6 @@ use super::Engine;
 use super::upkeep::Upkeep;
 use crate::watch_set::WatchedPlace;
 
-/// The directories of a mailbox in which messages land.
 const LANDING_DIRECTORIES: [&str; 2] = ["new", "front"];
 
 /// The directory, in the state directory, whose file the watcher writes to check that events arrive.
@@ -33,7 +32,6 @@ fn makes_directory(path: &Path) -> bool {
 }
 
 impl Engine {
-    /// Performs the effects of the machine.
     pub(super) fn reconcile(&mut self, now: Monotonic) {
         while let Some(effect) = self.reconcile.poll_effect() {
             match effect {
@@ -182,7 +180,6 @@ impl Engine {
         }
     }
 
-    /// Lists everything.
     pub(super) fn scan(&mut self, now: Monotonic) {
         self.drop_boxes.scan(now);
         if let Some(ladders) = &self.ladders {

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use crate::mail::{MailSource, RemoteMail};
 use crate::servers::{ServerNews, SharedObservation, SharedSight};
 
-/// A mailbox, and the messages that have come.
 pub(super) type NewMail = (Name, Vec<MessageId>);
 
 /// The last news of the team's servers; empty for a queue of one host.
@@ -110,7 +109,6 @@ impl ServerSight {
         }
     }
 
-    /// For `status`.
     pub(super) fn summary(&self) -> Value {
         self.0.as_ref().map_or(Value::Null, |team| team.condition.clone())
     }

@@ -83,7 +83,6 @@ impl EngineTeam {
         self.members.process_ended(process, mail.remote.workload())
     }
 
-    /// Messages landed.
     pub(super) fn arrived(&mut self, now: Monotonic, arrivals: Vec<ArrivedMessage>) {
         for arrived in arrivals {
             let kind = || Some(arrived.envelope(&self.context.spool)?.kind.to_string());
@@ -163,7 +162,6 @@ impl EngineTeam {
         self.members.drive(now, remote.workload(), notifier)
     }
 
-    /// Adds what `status` shows of the team.
     pub(super) fn describe(&self, now: Monotonic, status: &mut serde_json::Value) {
         status["members"] = serde_json::json!(self.members.summary());
         status["kept"] = self.kept.summary(now).into();

@@ -22,12 +22,10 @@ use crate::steps::StepUpkeep;
 use crate::unplanned::UnplannedTasks;
 use crate::watch_set::{WatchSet, WatchedPlace};
 
-/// How often files that are no longer needed are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Delay of the first sweep: a process that waits for the watcher to start need not wait for it.
 const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 
-/// The step queues, the alarms and the sweep.
 pub(super) struct Upkeep {
     context: Arc<WatchContext>,
     pub(super) steps: StepUpkeep,
@@ -121,7 +119,6 @@ impl Upkeep {
         true
     }
 
-    /// Adds what `status` shows of step queues and alarms.
     pub(super) fn describe(&self, status: &mut Value) {
         status["steps"] = self.steps.summary();
         status["alarms"] = self.alarms.summary();
@@ -129,7 +126,6 @@ impl Upkeep {
 }
 
 impl Engine {
-    /// Does what is due by the clock.
     pub(super) fn pass_time(&mut self, now: Monotonic) {
         let due = self.team.roles.drive(now, &*self.context.recorder);
         self.status.changed_if(due.ended);

@@ -24,11 +24,9 @@ pub(crate) struct GoneAgents {
     returned: BTreeSet<Name>,
 }
 
-/// The result of an inspection of an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GoneVerdict {
     Nothing,
-    /// Another look is to be made at once.
     LookAgain,
     Ended(GoneAgent),
 }

@@ -31,10 +31,8 @@ struct KeptLease {
     since: Monotonic,
     /// When it was extended last, and for how long.
     last: Monotonic,
-    /// When its holder was last seen working.
     seen: Monotonic,
     duration: Duration,
-    /// The ceiling was reached.
     is_over: bool,
     /// When it is to be extended next; `None` once its holder was not seen working with it at that time.
     next: Option<Monotonic>,
@@ -166,7 +164,6 @@ impl KeptLeases {
         }
     }
 
-    /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |(lease, kept): (&String, &KeptLease)| {
             json!({

@@ -48,7 +48,6 @@ const EVIDENCE_AGE_MAX: std::time::Duration =
 /// The provider of shells and shell scripts, whose other programs are their work.
 const SHELL: &str = "shell";
 
-/// The agents that are seen working, with the evidence.
 pub(crate) type WorkingAgents = BTreeMap<Name, String>;
 
 #[derive(Debug, Default)]

@@ -27,7 +27,6 @@ use crate::board_leases::BoardWatch;
 use crate::context::WatchContext;
 use crate::held_work::{KeptLeases, WorkingAgents};
 
-/// The shared blackboard as this host knows it.
 pub(super) struct SharedBoard {
     context: Arc<WatchContext>,
     /// When the copy is made new without news.
@@ -44,7 +43,6 @@ impl SharedBoard {
         Self { context, next_copy: now, next_look: now, board: None, watch }
     }
 
-    /// Forgets the board of a connection that has ended.
     pub(super) fn forget(&mut self) {
         self.board = None;
         self.watch = BoardWatch::default();

@@ -31,7 +31,6 @@ use crate::context::WatchContext;
 
 /// Interval at which all calls are read, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// Most calls that are answered at the same time.
 const AT_ONCE_MAX: usize = 8;
 
 pub(super) struct HostCalls {
@@ -50,7 +49,6 @@ impl HostCalls {
         Ok(Self { host, context, next_scan: now, open: BTreeSet::new(), answered, answers })
     }
 
-    /// Stores the answers that have come, and begins with new calls.
     pub(super) fn answer(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
         while let Ok((call, answer)) = self.answered.try_recv() {
             let text = serde_json::to_string(&answer).unwrap_or_default();

@@ -7,19 +7,27 @@
 //! | one step of a round | the other steps are done; `status` shows it as a trouble |
 //! | the connection | the round ends, and the next one begins when the servers answer |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ensemble_core::Result;
+use ensemble_core::broker::Broker as _;
 use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::types;
+use ensemble_core::mailboxes::visit_all_mailboxes;
 use ensemble_core::message::Name;
-use ensemble_core::transfer::BridgeReport;
+use ensemble_core::spool::Settings;
+use ensemble_core::transfer::{Bridge, BridgeReport, UnknownMailbox};
+use ensemble_core::{Error, Result};
 use ensemble_nats::NatsTransport;
+use serde_json::json;
+
+use super::ServerFollower;
 
 /// Delay before a full mailbox is tried again, the first time and at most.
 const DELAY_MIN: Duration = Duration::from_secs(1);
 const DELAY_MAX: Duration = Duration::from_secs(60);
 const SHOWN_MAX: usize = 10;
+const HOLDER: &str = "bridge";
 
 #[derive(Debug, Default)]
 pub(super) struct CurrentTroubles(BTreeMap<String, String>);
@@ -38,7 +46,6 @@ impl CurrentTroubles {
         }
     }
 
-    /// Notes what is wrong in a place; `None` for nothing.
     pub(super) fn record_trouble(&mut self, place: &str, why: Option<String>) {
         let Some(why) = why else { return drop(self.0.remove(place)) };
         if self.0.get(place) != Some(&why) {
@@ -47,21 +54,18 @@ impl CurrentTroubles {
         }
     }
 
-    /// The first of them, for `status`.
     pub(super) fn shown(&self) -> Vec<String> {
         let shown = self.0.iter().take(SHOWN_MAX);
         shown.map(|(place, why)| format!("{place}: {why}")).collect()
     }
 }
 
-/// When mailboxes that could not be carried are tried again.
 #[derive(Debug, Default)]
 pub(super) struct MailCarrier {
     delays: BTreeMap<String, (Monotonic, Duration)>,
 }
 
 impl MailCarrier {
-    /// Carries the mailboxes of one source. Returns what was carried.
     pub(super) fn carry(
         &mut self,
         now: Monotonic,
@@ -96,10 +100,76 @@ impl MailCarrier {
     }
 }
 
+impl ServerFollower {
+    pub(super) fn send_outbox(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let waiting = self.outbox.waiting_mailboxes()?;
+        let carry = |mailbox: &Name| self.outbox.carry(queue, mailbox);
+        let carried = self.carrier.carry(now, "outbox", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("outbox", &carried);
+        Ok(())
+    }
+
+    /// Carries messages that routes or people put into the directory to the servers.
+    pub(super) fn carry(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let mut waiting = Vec::new();
+        let spool = &*self.context.spool;
+        for mailbox in spool.mailboxes()? {
+            let (place, glance) = (format!("mailbox {mailbox} here"), spool.glance(&mailbox, 1));
+            let glance = self.troubles.record_result(&place, glance)?;
+            if glance.is_some_and(|glance| glance.waiting + glance.held > 0) {
+                waiting.push(mailbox);
+            }
+        }
+        let bridge = Bridge::new(spool, queue, Name::new(HOLDER)?, UnknownMailbox::Create);
+        let carry = |mailbox: &Name| bridge.carry(mailbox);
+        let carried = self.carrier.carry(now, "directory", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("directory", &carried);
+        Ok(())
+    }
+
+    /// Stores messages of hosts and agents with limited credentials in their mailboxes, as each host does that may. A
+    /// full mailbox is tried again later, and holds up no other.
+    pub(super) fn store_handed_in(&mut self, now: Monotonic, queue: &NatsTransport) -> Result<()> {
+        let waiting = queue.handed_in_mailboxes();
+        let carry = |mailbox: &Name| queue.carry_handed_in(mailbox);
+        let carried = self.carrier.carry(now, "handed in", &waiting, carry, &mut self.troubles)?;
+        self.note_carried("handed in", &carried);
+        Ok(())
+    }
+
+    fn note_carried(&self, from: &str, carried: &BridgeReport) {
+        let BridgeReport { carried, buried, .. } = carried;
+        if carried + buried > 0 {
+            let data = json!({ "from": from, "carried": carried, "buried": buried });
+            self.context.record(types::BRIDGE_CARRIED, data);
+        }
+    }
+
+    pub(super) fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
+        let settings = self.context.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
+        match queue.add_mailbox(mailbox, &settings) {
+            Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Every mailbox is known here too, so that files on this host can be routed to it. Those of this host come last,
+    /// because limited credentials may add none to the servers.
+    pub(super) fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
+        let here = BTreeSet::from_iter(self.context.spool.mailboxes()?);
+        let there = BTreeSet::from_iter(queue.all_mailboxes()?);
+        let known = visit_all_mailboxes(&there - &here, |mailbox| {
+            match self.context.spool.add_mailbox(mailbox, &queue.settings(mailbox)?) {
+                Ok(()) | Err(Error::MailboxExists { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        });
+        visit_all_mailboxes(&here - &there, |mailbox| self.add(queue, mailbox)).and(known)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ensemble_core::Error;
-
     use super::*;
 
     fn full() -> Error {

@@ -76,7 +76,6 @@ impl AckedTasks {
 }
 
 impl ServerFollower {
-    /// Looks at the blackboard and at what stops the team.
     pub(super) fn look_at_board(
         &mut self,
         now: Monotonic,

@@ -28,7 +28,6 @@ use crate::context::WatchContext;
 /// Interval at which a host reports on itself, and looks at the others, without a reason.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The report of this host, and its knowledge of the others.
 pub(super) struct HostExchange {
     context: Arc<WatchContext>,
     host: Name,

@@ -24,13 +24,11 @@ use serde::{Deserialize, Serialize};
 
 const PULLED_MAX: usize = 1000;
 const SHIPPED_MAX: usize = 500;
-/// The largest file of progress that is read, in bytes.
 const PROGRESS_BYTES_MAX: usize = 64 * 1024;
 /// Days that the lines of other hosts are kept, as on the servers.
 const DAYS_MAX: u64 = 30;
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// How far shipping and pulling have come.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LogProgress {
     /// In this host's log.
@@ -39,7 +37,6 @@ struct LogProgress {
     pulled: u64,
 }
 
-/// The log of this host and those of the others.
 #[derive(Debug)]
 pub(super) struct LogExchange {
     host: Name,

@@ -23,7 +23,6 @@ const HELP: &str = "Name it after the task_id of the message, as in ack/TASK.ack
 pub(super) type UnfitAcks = HashMap<String, (FileStat, Monotonic)>;
 
 impl DropBoxes {
-    /// Receives the task of an `ack/` file for its writer.
     pub(super) fn acknowledge(
         &mut self,
         now: Monotonic,

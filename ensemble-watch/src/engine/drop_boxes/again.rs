@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{DropBoxes, EngineMail};
 use crate::rejection_notice;
 use crate::routing;
-use crate::work_file::WorkFile as _;
+use crate::work_file::{promised_contract, reported_task};
 
 /// The box whose authors are notified that a file was put down again.
 const TASKS: &str = "tasks";
@@ -53,10 +53,10 @@ impl DropBoxes {
     fn counts_again(&self, file: &CompleteFile, entry: &LedgerEntry, mail: &EngineMail) -> bool {
         let routed = self.ledger.get(&entry.path);
         let is_new = routed.is_some_and(|routed| entry.is_new_file(&routed));
-        match file.contract() {
+        match promised_contract(file) {
             Some(ContractKind::Report) if mail.remote.is_alone() => {
                 let author = file.author();
-                let task = file.reported_task();
+                let task = reported_task(file);
                 task.is_some_and(|task| {
                     routing::is_open(&task, author.as_ref(), &*self.context.spool)
                 })

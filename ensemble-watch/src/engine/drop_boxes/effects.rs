@@ -19,7 +19,7 @@ use ensemble_team::driver::TaskEnds;
 
 use super::{DropBoxes, EngineMail, ROUTE_RETRY};
 use crate::routing;
-use crate::work_file::WorkFile as _;
+use crate::work_file::{is_report, reported_task};
 
 /// How many files with effects that are not done are remembered; more are found again by a listing.
 const UNDONE_MAX: usize = 1_000;
@@ -88,7 +88,7 @@ impl DropBoxes {
 
     /// A report without an author settles the task that its writer has read by an `ack/` file.
     fn settle_acked(&self, file: &CompleteFile, mail: &EngineMail) -> Result<()> {
-        let Some(task) = file.reported_task().filter(|_| file.is_report()) else { return Ok(()) };
+        let Some(task) = reported_task(file).filter(|_| is_report(file)) else { return Ok(()) };
         mail.remote.share_observation(|sight| sight.unsigned.push(task.clone()));
         let Some(lease) = routing::acked_lease(&task, &self.ledger) else { return Ok(()) };
         match routing::settle_acked(&lease, &*self.context.spool) {
