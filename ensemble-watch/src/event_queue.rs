@@ -19,7 +19,6 @@ pub(crate) struct EventQueue {
 #[derive(Debug, Default)]
 struct EventBlock {
     dirs: Vec<PathBuf>,
-    /// The names of its files, one behind the other.
     names: String,
     events: Vec<QueuedEvent>,
     taken: usize,

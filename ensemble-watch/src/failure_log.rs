@@ -20,7 +20,6 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// How often something fails before it is a need.
 const REPEATS_MIN: u32 = 5;
 /// How many times the interval between two failures passes before they count as ended.
 const LASTS_FACTOR: u32 = 3;

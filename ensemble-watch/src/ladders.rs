@@ -56,7 +56,6 @@ enum LookReason {
     All,
 }
 
-/// The thread. Dropping it lets the current step finish.
 pub(crate) struct LadderThread {
     reasons: Option<Sender<LookReason>>,
     thread: Option<JoinHandle<()>>,
@@ -199,7 +198,6 @@ impl LadderWorker {
         Ok(files.into_iter().map(|(_, file)| file.mailbox).collect())
     }
 
-    /// Checks the mailboxes that are due. Returns what failed first.
     fn observe_mailboxes(&mut self, pending: &mut BTreeSet<Name>) -> Result<()> {
         let mut failed = None;
         let began = Instant::now();

@@ -102,7 +102,6 @@ impl MemberWatch {
         self.stir_all(now, all);
     }
 
-    /// The processes whose end says something about an agent.
     pub(crate) fn processes(&self) -> impl Iterator<Item = WatchedProcess> {
         self.members.values().filter(|member| member.is_present()).flat_map(|member| {
             let process =
@@ -296,7 +295,6 @@ impl MemberWatch {
         }
     }
 
-    /// The members that should be running and are gone, with the evidence.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
         let gone = |observed: &&ObservedMember| observed.state == State::Gone;
         let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);

@@ -149,7 +149,6 @@ impl PaneWorker {
         }
     }
 
-    /// Performs a pane task, or its first half.
     fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, BoundPane, TypedNudge)> {
         if let PaneTaskKind::ShowMail(mail) = pane_task.kind {
             if let Err(error) = pane_task.entry.binding.show_mail(mail) {

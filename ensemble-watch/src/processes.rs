@@ -32,7 +32,6 @@ pub(crate) struct WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    /// Watches these and no others.
     pub(crate) fn watch(&mut self, wanted: impl IntoIterator<Item = WatchedProcess>) {
         let mut before = std::mem::take(&mut self.watched);
         for process in wanted {
@@ -44,7 +43,6 @@ impl WatchedProcesses {
         }
     }
 
-    /// The descriptors that become readable when a process ends.
     pub(crate) fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watched.values().flatten().map(|fd| fd.as_fd())
     }

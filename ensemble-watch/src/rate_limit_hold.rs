@@ -24,7 +24,6 @@ use ensemble_tmux::nudge::LimitProbe;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
 
-/// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockMoment {
     pub(crate) now: Monotonic,

@@ -77,7 +77,6 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum interval between two reports of what agents hold.
 const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 const APART_INTERVAL: Duration = Duration::from_secs(10);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -140,7 +139,6 @@ pub(crate) struct ServerFollower {
     next_scan: Monotonic,
     board: SharedBoard,
     requests: RequestWatch,
-    /// The waiting messages that were reported last, by mailbox.
     waiting: BTreeMap<Name, Vec<MessageId>>,
     /// The last report to the loop, and the earliest time of the next.
     workload: Workload,
@@ -330,7 +328,6 @@ impl ServerFollower {
         Ok(())
     }
 
-    /// Reports what the agents of this host hold and wait for, if it changed.
     fn report_workload(&mut self, queue: &NatsTransport) -> Result<()> {
         let now = SystemClock.monotonic();
         if !self.has_news || now < self.next_workload {

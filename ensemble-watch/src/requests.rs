@@ -96,7 +96,6 @@ impl RequestWatch {
         self.departures = Some(DepartureThreads::new(context, store));
     }
 
-    /// Watches the directories before the first listing.
     pub(crate) fn rewatch(&mut self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
         // A handmade queue may lack the directory, and asking makes it.
         let _ = std::fs::create_dir(&self.dir);
@@ -261,7 +260,6 @@ impl RequestWatch {
         }
     }
 
-    /// Finishes what is unfinished, and hands over what is left to be carried out.
     fn go_on(&mut self, id: &Name, store: &dyn RequestStore) -> Result<()> {
         let Some(entry) = self.requests(store).resume(id.as_str())? else {
             self.tracker.remove(id.as_str());

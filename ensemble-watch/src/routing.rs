@@ -206,7 +206,6 @@ fn broken(file: CompleteFile, error: String, may_grow: bool) -> RoutingPlan {
     RoutingPlan::Broken { unfit: file.into_unfit(error), may_grow }
 }
 
-/// Files whose messages are stored but not yet in the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct RoutedBatch {
     pub(crate) unsynced: Vec<UnsyncedMessages>,
@@ -344,7 +343,6 @@ fn is_meant(name: &str, envelope: &Envelope) -> bool {
         })
 }
 
-/// The lease under which a task was received by its `ack/` file.
 pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     let path = format!("{ACK_BOX}/{task}.ack");
     ledger.get(&path)?.lease.map(|lease| *lease)

@@ -54,7 +54,6 @@ impl ServerScreens {
             .or_insert_with(|| SeenScreen { agent: agent.clone(), last: None });
     }
 
-    /// When the next question is due; `None` while there is no agent.
     pub(crate) fn due(&self) -> Option<Instant> {
         (!self.agents.is_empty()).then_some(self.next)
     }

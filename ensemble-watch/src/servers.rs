@@ -49,18 +49,15 @@ pub(crate) struct SharedObservation {
     pub(crate) reports: Vec<EndingReport>,
 }
 
-/// A file by which a worker says that it has read a task.
 #[derive(Clone, Debug)]
 pub(crate) struct AckFile {
     pub(crate) task: String,
     pub(crate) file: CompleteFile,
-    /// When it was first read.
     pub(crate) since: Monotonic,
     pub(crate) is_recorded: bool,
 }
 
 impl AckFile {
-    /// Whether its task may still land.
     pub(crate) fn may_wait(&self, now: Monotonic) -> bool {
         now < self.since + TASK_PATIENCE
     }

@@ -36,7 +36,6 @@ pub(crate) struct StatusFile {
     path: PathBuf,
     written_at: Option<Monotonic>,
     changed: bool,
-    /// Why files are found by polling alone.
     degraded: Option<String>,
 }
 
@@ -60,7 +59,6 @@ impl StatusFile {
         self.changed = true;
     }
 
-    /// The status is out of date, if `changed`.
     pub(crate) const fn changed_if(&mut self, changed: bool) {
         self.changed |= changed;
     }

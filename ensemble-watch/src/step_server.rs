@@ -143,7 +143,6 @@ impl StepThread {
         }
     }
 
-    /// Does what is due, and then listens for a while.
     fn do_due_work(&mut self) -> Result<()> {
         let now = SystemClock.monotonic();
         if now >= self.next_look {
@@ -163,7 +162,6 @@ impl StepThread {
         Ok(())
     }
 
-    /// Sends the notices for orchestrators to their mailboxes, in a directory or on servers.
     fn post(&self) -> Result<()> {
         let queue = self.context.project.open_unrecorded()?;
         self.store.post_notices(&*queue).map(drop)

@@ -174,7 +174,6 @@ impl StepUpkeep {
 }
 
 impl OpenSteps {
-    /// Time until the next work is due.
     fn do_due_work(&mut self, spool: &Spool) -> Result<Duration> {
         let observed = self.store.observe()?;
         self.held = observed.held;

@@ -23,7 +23,6 @@ pub(crate) enum LoopWake {
     Stop,
 }
 
-/// The requests of a ladder to the loop.
 #[derive(Debug)]
 pub(crate) enum LadderNews {
     Prompt(LadderPrompt),
@@ -52,7 +51,6 @@ pub(crate) struct TypeReport {
     pub(crate) agent: Name,
     pub(crate) attempt: u64,
     pub(crate) outcome: NudgeOutcome,
-    /// The end of the usage limit that was in the way, if it is known.
     pub(crate) limited_until: Option<Timestamp>,
     pub(crate) is_limited: bool,
 }

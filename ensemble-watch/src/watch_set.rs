@@ -70,7 +70,6 @@ pub(crate) enum WatchedPlace {
 
 #[derive(Debug, Default)]
 pub(crate) struct WatchSet {
-    /// Missing while nothing can be watched.
     fs_watcher: Option<FsWatcher>,
     directories: HashMap<PathBuf, WatchedPlace>,
     files: HashMap<PathBuf, WatchedPlace>,
@@ -79,7 +78,6 @@ pub(crate) struct WatchSet {
 }
 
 impl WatchSet {
-    /// Starts with a new file watcher and no places.
     pub(crate) fn restart(&mut self) -> Result<(), WatchError> {
         *self = Self::default();
         self.fs_watcher = Some(FsWatcher::new()?);

@@ -75,7 +75,6 @@ impl NatsTransport {
         Ok(is_removed)
     }
 
-    /// Makes the copy, and returns its time; `None` if the message has changed.
     fn copy(&self, mailbox: &Name, id: &MessageId, seq: u64) -> Result<Option<u64>> {
         let Some(last) = self.read(mailbox, id)?.filter(|last| last.seq == seq) else {
             if let Some(watch) = lock(&self.watches).get(mailbox) {

@@ -42,7 +42,6 @@ impl TeamBucket {
         lock(&self.pages).clone()
     }
 
-    /// Records that something was read or written.
     pub(super) fn note_there(&self) {
         self.stream.note_there();
     }
@@ -73,7 +72,6 @@ impl ControlCache {
         lock(&self.read).as_ref().filter(|(at, _)| *at == heard).map(|(_, files)| files.clone())
     }
 
-    /// Keeps what was read when this many changes had been heard.
     pub(super) fn remember(&self, heard: u64, files: NamedFiles) {
         *lock(&self.read) = Some((heard, files));
     }
@@ -82,9 +80,7 @@ impl ControlCache {
 /// Changes in the bucket that were received and not fetched yet.
 pub(super) struct BucketChanges {
     changed: Mutex<BTreeSet<Name>>,
-    /// The subjects of all plan gates, with the agent of each.
     gates: Mutex<HashSet<(Name, String)>>,
-    /// The subjects of all demands of plans.
     demands: Mutex<HashSet<String>>,
     /// Hosts with new calls; and whether a host has published a new report.
     called: Mutex<BTreeSet<Name>>,

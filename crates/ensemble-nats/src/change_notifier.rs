@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Notifies threads that wait for data under one mutex.
 #[derive(Debug, Default)]
 pub(super) struct ChangeNotifier {
     condition: Condvar,
@@ -14,7 +13,6 @@ pub(super) struct ChangeNotifier {
 }
 
 impl ChangeNotifier {
-    /// Call this after a change under the mutex.
     pub(super) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.condition.notify_all();

@@ -30,7 +30,6 @@ impl NatsTransport {
         known.map_or_else(|| SystemClock.wall(), timestamp)
     }
 
-    /// This host's monotonic time, for observers.
     pub(super) fn monotonic(&self) -> Monotonic {
         self.clock.as_ref().map_or_else(|| SystemClock.monotonic(), |clock| clock.monotonic())
     }

@@ -16,7 +16,6 @@ use super::options::NatsOptions;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConnectFault {
-    /// Why it failed, on one line.
     pub(super) detail: String,
     pub(super) may_pass: bool,
 }

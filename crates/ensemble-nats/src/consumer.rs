@@ -34,7 +34,6 @@ use super::wire::{ANSWER_PATIENCE, Wire};
 const QUESTION_TIME: Duration = Duration::from_secs(10);
 /// Time without a request after which the server removes the consumer.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
-/// Largest number that is requested at a time.
 const BATCH_MAX: u64 = 256;
 
 /// One consumer, and the subscription to which it delivers.
@@ -111,7 +110,6 @@ impl PullConsumer {
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })
     }
 
-    /// Number of versions that were pending after the last delivered one.
     pub(super) const fn pending(&self) -> u64 {
         self.pending
     }

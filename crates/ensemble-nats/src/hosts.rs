@@ -31,7 +31,6 @@ const TRIES_MAX: usize = 4;
 pub struct HostNews {
     pub host: Name,
     pub text: String,
-    /// Time of the report, by the servers.
     pub at: Timestamp,
     /// Whether the host was silent since for [`SILENCE_MAX`].
     pub is_silent: bool,
@@ -40,7 +39,6 @@ pub struct HostNews {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostCall {
     pub id: Name,
-    /// The text, as the asker has written it.
     pub text: String,
 }
 
@@ -52,7 +50,6 @@ struct KeyVersion {
 }
 
 impl NatsTransport {
-    /// Publishes a report about this host for the others.
     pub fn report_host(&self, host: &Name, text: &str) -> Result<()> {
         let subject = self.subjects.host_report(host);
         for _ in 0..TRIES_MAX {
@@ -65,7 +62,6 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// The last reports of all hosts, by name.
     pub fn host_reports(&self) -> Result<Vec<HostNews>> {
         let listed = self.list_keys(self.subjects.all_host_reports())?;
         let now = self.now();
@@ -153,7 +149,6 @@ impl NatsTransport {
         Ok(self.version(&self.subjects.answer_of(host, call))?.map(|last| last.text))
     }
 
-    /// Removes a call and its answer.
     pub fn forget_call(&self, host: &Name, call: &Name) -> Result<()> {
         self.purge_key(self.subjects.call_of(host, call), u64::MAX - 1)?;
         self.purge_key(self.subjects.answer_of(host, call), u64::MAX - 1)
@@ -196,7 +191,6 @@ impl NatsTransport {
     }
 }
 
-/// The host in a claim; an empty one has none.
 fn holder(version: &KeyVersion) -> Option<Name> {
     Name::new(&version.text).ok()
 }

@@ -13,7 +13,6 @@ use ensemble_core::message::MessageId;
 /// Most bytes of content that one mailbox keeps in memory; the rest is fetched when needed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The last known version of a message.
 #[derive(Clone, Debug)]
 pub(super) struct IndexEntry {
     pub(super) seq: u64,
@@ -33,7 +32,6 @@ pub(super) struct MailboxIndex {
     kept_bytes: usize,
     /// The last sequence in the stream that the watch has delivered.
     pub(super) seen_seq: u64,
-    /// Number of versions that the watch has delivered.
     pub(super) heard: u64,
 }
 
@@ -76,12 +74,10 @@ impl MailboxIndex {
         self.apply(id, bare, Some(stored.payload.clone()));
     }
 
-    /// Whether this version of a message is newer than the known one.
     pub(super) fn is_news(&self, id: &MessageId, seq: u64) -> bool {
         self.entries.get(id).is_none_or(|known| known.seq < seq)
     }
 
-    /// Removes a message that is no longer in the stream.
     pub(super) fn forget(&mut self, id: &MessageId) {
         let Some(old) = self.entries.remove(id) else { return };
         self.kept_bytes -= old.payload.as_ref().map_or(0, Bytes::len);
@@ -153,14 +149,12 @@ impl MailboxIndex {
         queued.any(|id| self.entries.get(id).is_some_and(|entry| entry.record.may_be_task))
     }
 
-    /// The messages that are due, unordered.
     pub(super) fn due(&self, now_millis: u64) -> impl Iterator<Item = (&MessageId, &IndexEntry)> {
         self.entries.iter().filter(move |(_, entry)| {
             matches!(entry.record.place, MessageStage::Queued { due } if due <= now_millis)
         })
     }
 
-    /// Number of queued messages.
     pub(super) fn waiting(&self) -> u64 {
         self.entries
             .values()

@@ -28,7 +28,6 @@ use ensemble_core::driver::LadderFile;
 use ensemble_core::env::{Monotonic, boot_id};
 use ensemble_core::message::Name;
 
-/// Interval at which a host renews its claims.
 const BEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// After this time without a new version, a claim is that of a host that has ended.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
@@ -51,17 +50,14 @@ pub enum ClaimReason {
 struct ClaimContent {
     host: String,
     reason: ClaimReason,
-    /// The host's escalated ladders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     given_up: Vec<LadderFile>,
 }
 
-/// What a host does about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClaimDecision {
     Write(ClaimReason),
     Keep,
-    /// Leaves the ladders to another host.
     Leave,
 }
 

@@ -8,7 +8,6 @@ use super::NatsTransport;
 use super::wire::Wire;
 use ensemble_core::Result;
 
-/// The stream, and its state in one connection.
 pub(super) struct LazyStream {
     wire: Wire,
     config: Config,
@@ -29,12 +28,10 @@ impl LazyStream {
         Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
     }
 
-    /// Records that something was read or written.
     pub(super) fn note_there(&self) {
         self.is_there.store(true, Ordering::Relaxed);
     }
 
-    /// A connection for writing, to a stream that exists.
     pub(super) fn for_writing(
         &self,
         transport: &NatsTransport,

@@ -100,9 +100,7 @@ const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 pub struct NatsTransport {
     runtime: Runtime,
     wire: Arc<Wire>,
-    /// Requests and plan gates.
     bucket: TeamBucket,
-    /// Large content.
     files: LazyStream,
     subjects: TeamSubjects,
     /// The embedder's clock; without one, the server's time counts.
@@ -120,9 +118,7 @@ pub struct NatsTransport {
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the sequence of the last one that was added.
     names: Mutex<Option<(u64, Vec<Name>)>>,
-    /// Whether the stream of the log was seen.
     has_log: AtomicBool,
-    /// What a sender may leave unread in a mailbox.
     quota: Option<Quota>,
     /// How many messages a mailbox can accept before the quota is checked again.
     room: Mutex<HashMap<Name, u64>>,
@@ -139,7 +135,6 @@ impl fmt::Debug for NatsTransport {
 }
 
 impl NatsTransport {
-    /// Whether there is a connection now.
     pub fn is_connected(&self) -> bool {
         self.wire.client.connection_state() == async_nats::connection::State::Connected
     }

@@ -10,7 +10,6 @@ use ensemble_core::event_log::{NullRecorder, Recorder};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{AgentAddresses, Quota, Standstill};
 
-/// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Options of a [`super::NatsTransport`]; start from [`NatsOptions::new`] and use `with_*`.
@@ -27,20 +26,16 @@ pub struct NatsOptions {
     pub inbox_prefix: Option<String>,
     /// Root certificates that are trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
-    /// Client certificate and key, as PEM.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Number of servers in a cluster that store every message: 1, 3 or 5. For a new stream only.
     pub replicas: usize,
-    /// Whether the team's stream is created if it does not exist.
     pub creates: bool,
-    /// Time limit of a call.
     pub patience: Duration,
     /// Whether the patience is for all calls of the connection together, until one waits for news. For a
     /// command, whose caller waits for all of it.
     pub shares_patience: bool,
     /// The clock for delays, expiry and retention. Without one, the server's time counts.
     pub clock: Option<Arc<dyn Clock + Send + Sync>>,
-    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
     /// What each sender may leave unread in each mailbox. Without it, there is no limit.
     pub quota: Option<Quota>,
@@ -51,7 +46,6 @@ pub struct NatsOptions {
 }
 
 impl NatsOptions {
-    /// Options for the mailboxes of `team` on these servers.
     pub fn new(servers: impl Into<String>, team: Name) -> Self {
         Self {
             servers: servers.into(),

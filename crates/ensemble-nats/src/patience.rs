@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::lock;
 
-/// The time limit of calls. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct CallPatience {
     limit: Duration,
@@ -22,7 +21,6 @@ impl CallPatience {
         Self { limit, together: is_shared.then(Arc::default) }
     }
 
-    /// When a call that begins now has to end.
     pub(super) fn deadline(&self) -> Instant {
         let alone = Instant::now() + self.limit;
         match &self.together {
@@ -31,7 +29,6 @@ impl CallPatience {
         }
     }
 
-    /// The time that a call has that begins now.
     pub(super) fn left(&self) -> Duration {
         self.deadline().saturating_duration_since(Instant::now())
     }

@@ -30,7 +30,6 @@ impl NatsTransport {
         }
     }
 
-    /// Stores a message in its mailbox.
     pub(super) fn store(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         let settings = self.settings_of(&envelope.to)?;
         let payload = Bytes::from(envelope.encode()?);

@@ -260,7 +260,6 @@ impl NatsTransport {
     }
 }
 
-/// The envelope, or the reason why it cannot be delivered.
 fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, String> {
     let path = Path::new(id.as_str());
     check_fit(Envelope::decode(content, path), id, || path.to_owned(), || now)

@@ -11,7 +11,6 @@ use ensemble_core::spool::State;
 
 pub(super) const HEADER: &str = "Ensemble";
 
-/// Place of a message in its life cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(super) enum MessageStage {
@@ -20,9 +19,10 @@ pub(super) enum MessageStage {
         #[serde(default, skip_serializing_if = "is_zero")]
         due: u64,
     },
-    /// S3.
-    Held { holder: Name, lease_seconds: u64 },
-    /// S4.
+    Held {
+        holder: Name,
+        lease_seconds: u64,
+    },
     Settled,
     /// S5.
     Dead {
@@ -30,7 +30,6 @@ pub(super) enum MessageStage {
         at: Timestamp,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         holder: Option<Name>,
-        /// Whether the sender was notified.
         #[serde(default, skip_serializing_if = "is_false")]
         told: bool,
     },
@@ -83,7 +82,6 @@ const fn is_zero_priority(priority: &u8) -> bool {
 }
 
 impl MessageRecord {
-    /// A message that was never delivered.
     pub(super) fn fresh(priority: u8) -> Self {
         let (place, op) = (MessageStage::Queued { due: 0 }, String::new());
         let (epoch, base, since, last, from) = (0, 0, 0, None, None);
@@ -97,12 +95,10 @@ impl MessageRecord {
         Self { may_be_task, from, ..Self::fresh(envelope.priority) }
     }
 
-    /// The state of a message whose writer knew nothing of states.
     fn bare() -> Self {
         Self { may_be_task: true, ..Self::fresh(0) }
     }
 
-    /// The same message in another place.
     pub(super) fn moved(&self, place: MessageStage) -> Self {
         Self { place, op: String::new(), ..self.clone() }
     }
@@ -146,7 +142,6 @@ impl MessageRecord {
     }
 }
 
-/// A version of a message in the stream.
 #[derive(Clone, Debug)]
 pub(super) struct StoredVersion<C = Bytes> {
     /// Its sequence in the stream, with which the next version is compared.

@@ -12,7 +12,6 @@ use ensemble_core::message::{Name, ReservedName, describe_json_fault};
 use ensemble_core::spool::{Settings, nearest_names};
 use ensemble_core::{Error, Result};
 
-/// Content of a mailbox's subject.
 #[derive(Debug, Serialize, Deserialize)]
 struct RegisteredMailbox {
     mailbox: Name,

@@ -327,7 +327,6 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The pages of a request, if it exists.
 fn together(
     [request, decision]: [Option<StoredFile>; 2],
     [is_told, is_closed]: [bool; 2],

@@ -36,12 +36,10 @@ pub(super) struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Decides which thread drives the runtime.
 #[derive(Debug, Default)]
 struct DriverLock {
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the thread to yield.
     let_go: Notify,
 }
 
@@ -87,7 +85,6 @@ impl DriverLock {
     }
 }
 
-/// A call that drives; it ends when dropped.
 struct DrivingCall<'a>(&'a DriverLock);
 
 impl<'a> DrivingCall<'a> {
@@ -179,7 +176,6 @@ impl Runtime {
         let _ = receiver.recv_timeout(limit + GRACE);
     }
 
-    /// Runs a future in the background until the runtime ends.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         if let Some(tokio) = &self.tokio {
             tokio.spawn(future);

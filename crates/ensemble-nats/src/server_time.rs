@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::lock;
 use ensemble_core::message::Timestamp;
 
-/// The last measurement. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerTime(Arc<Mutex<Option<MeasuredTime>>>);
 
@@ -19,7 +18,6 @@ struct MeasuredTime {
 }
 
 impl ServerTime {
-    /// Stores a time that the server has just sent.
     pub(super) fn set_time(&self, told: time::OffsetDateTime) {
         *lock(&self.0) = Some(MeasuredTime { millis: millis(told), at: Instant::now() });
     }

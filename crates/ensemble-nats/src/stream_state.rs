@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::watch::Receiver;
 
-/// The known state of a stream in one connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct StreamState {
     stream: String,
     pub(super) subject: String,
     /// Number of the connection at which the stream was open, starting at 1; 0 if unknown.
     pub(super) open_at: Arc<AtomicU64>,
-    /// Whether the last lookup found no stream.
     pub(super) was_absent: Arc<AtomicBool>,
     connections: Receiver<u64>,
 }

@@ -21,7 +21,6 @@ use super::subject::TeamSubjects;
 use super::wire::Wire;
 use super::{NatsTransport, lock};
 
-/// Wait between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The same after a denial, which only an administrator can end.
 const DENIED_INTERVAL: Duration = Duration::from_secs(10);
@@ -38,7 +37,6 @@ const GATHERING: Duration = Duration::from_millis(4);
 const GATHERING_MAX: Duration = Duration::from_millis(64);
 /// After a race was lost to another client, there is no pause for this long.
 const RIVALRY: Duration = Duration::from_secs(1);
-/// Updates per pull while there is no pause.
 const CLOSE_BATCH: u64 = 128;
 
 /// Header with the size of a content that is not sent.

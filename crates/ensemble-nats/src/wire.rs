@@ -16,7 +16,6 @@ use super::stream_state::StreamState;
 use ensemble_core::Error;
 use ensemble_core::message::MessageId;
 
-/// Wait between two tries while the server is unreachable.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one try waits for its answer before the request is sent again.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(2);

@@ -93,7 +93,6 @@ impl AuthorFeedback {
         }
     }
 
-    /// Records what is vague in a report, and sends it to its author if that is permitted.
     fn advise(&mut self, advice: &AuthorAdvice, file: &CompleteFile) -> Result<Option<Name>> {
         let spool = Arc::clone(&self.context.spool);
         let permit = advice.author.as_ref().map_or(AnswerPermit::None, |author| {

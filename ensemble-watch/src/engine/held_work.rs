@@ -74,7 +74,6 @@ impl Engine {
         kept.remember(now);
     }
 
-    /// Returns what agents held that were seen gone.
     pub(super) fn return_held(&mut self) {
         for ended in std::mem::take(&mut self.team.ended) {
             let (spool, recorder) = (&*self.context.spool, &*self.context.recorder);

@@ -23,7 +23,6 @@ use crate::wakes::{LadderNews, LoopWaker};
 /// them.
 const WEIGHTY_TYPES: [&str; 3] = [TASK_TYPE, "report.escalation", "report.summary"];
 
-/// A message that landed in a mailbox. It is read once, for all that ask what it is.
 pub(super) struct ArrivedMessage {
     pub(super) mailbox: Name,
     pub(super) id: MessageId,
@@ -93,7 +92,6 @@ impl EngineMail {
         }
     }
 
-    /// Messages came to these mailboxes, or left them.
     pub(super) fn changed(&mut self, mailboxes: impl IntoIterator<Item = Name>) {
         self.changed.extend(mailboxes);
     }
@@ -174,7 +172,6 @@ impl EngineMail {
         }
     }
 
-    /// As [`EngineMail::notify`], if a mailbox has changed.
     pub(super) fn notify_changed(&mut self, now: Monotonic) {
         if !self.changed.is_empty() {
             self.notify(now);

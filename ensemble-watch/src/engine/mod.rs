@@ -103,7 +103,6 @@ impl Engine {
         })
     }
 
-    /// When the loop must step again although nothing has changed.
     fn next_deadline(&self) -> Option<Monotonic> {
         let deadlines = [
             self.reconcile.poll_timeout(),
@@ -124,7 +123,6 @@ impl Engine {
         self.step(wakes);
     }
 
-    /// One step; the first one has no wake-ups.
     pub(crate) fn step(&mut self, wakes: Vec<LoopWake>) {
         let now = SystemClock.monotonic();
         self.status.changed_if(!wakes.is_empty());

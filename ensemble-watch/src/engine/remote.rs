@@ -17,10 +17,8 @@ use crate::servers::{ServerNews, SharedObservation, SharedSight};
 
 pub(super) type NewMail = (Name, Vec<MessageId>);
 
-/// The last news of the team's servers; empty for a queue of one host.
 pub(super) struct ServerSight(Option<TeamSight>);
 
-/// The reports of the thread that follows the servers, and its input.
 struct TeamSight {
     mail: RemoteMail,
     workload: Workload,

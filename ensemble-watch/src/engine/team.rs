@@ -156,7 +156,6 @@ impl EngineTeam {
         true
     }
 
-    /// Looks at the members that are due. Returns whether the summary changed.
     pub(super) fn look_at_members(&mut self, now: Monotonic, mail: &mut EngineMail) -> bool {
         let EngineMail { notifier, remote, .. } = mail;
         self.members.drive(now, remote.workload(), notifier)

@@ -34,7 +34,6 @@ pub(crate) enum GoneVerdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GoneAgent {
     pub(crate) agent: Name,
-    /// The evidence, in a few words.
     pub(crate) why: String,
     /// The messages that it held when it was first seen gone, by their leases.
     pub(crate) leases: Vec<Lease>,
@@ -104,9 +103,7 @@ pub(crate) fn held_by(agent: &Name, queue: &dyn Broker) -> Result<Vec<Lease>> {
 #[derive(Debug, Default)]
 pub(crate) struct ReturnedWork {
     pub(crate) mailboxes: Vec<Name>,
-    /// Messages: `id`, `mailbox`, `attempt`.
     messages: Vec<Value>,
-    /// Steps, claims and reviews.
     others: Vec<Value>,
 }
 

@@ -44,11 +44,9 @@ pub(super) struct LogExchange {
     file: PathBuf,
     progress: LogProgress,
     own: Follower,
-    /// Read and not shipped yet.
     pending: Vec<String>,
     /// In the team's log, past lines that cannot be written.
     passed: u64,
-    /// The first line that cannot be written.
     unwritten: Option<ShippedLine>,
 }
 
@@ -96,7 +94,6 @@ impl LogExchange {
         shipped.map(drop).and(written)
     }
 
-    /// Returns whether there was something to ship.
     fn ship_lines(&mut self, queue: &NatsTransport) -> Result<bool> {
         if self.pending.is_empty() {
             let records = self.own.poll()?;
@@ -127,7 +124,6 @@ impl LogExchange {
             .map_err(|error| Error::io("write", directory.join(name), error))
     }
 
-    /// Removes the days of other hosts that are older than the servers keep them.
     pub(super) fn sweep(&self) {
         let hosts = fs::read_dir(&self.others).into_iter().flatten().flatten();
         for file in hosts.flat_map(|host| fs::read_dir(host.path())).flatten().flatten() {

@@ -19,7 +19,6 @@ enum Composer {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Key,
-    /// A person's Enter: submits the content of the composer, and the agent works.
     Enter,
     /// Ctrl-U, or as many backspaces.
     Delete,

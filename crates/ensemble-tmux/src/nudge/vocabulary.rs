@@ -134,16 +134,12 @@ impl NudgePhase {
     }
 }
 
-/// What `status` shows of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NudgeStatus {
     pub phase: NudgePhase,
-    /// How many messages wait, at the last look.
     pub waiting: u64,
     /// How many lines were submitted since the agent last took a message.
     pub nudges: u32,
-    /// Why the last try failed, if it did.
     pub deferral: Option<Deferral>,
-    /// When something happens next by itself.
     pub next: Option<Monotonic>,
 }

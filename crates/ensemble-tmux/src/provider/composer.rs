@@ -145,7 +145,6 @@ fn is_menu(line: &str) -> bool {
     line.chars().count() > 1 && line.ends_with(['│', '┃'])
 }
 
-/// The lowest line that begins so.
 fn lowest<'a>(state: &'a PaneState, pattern: &Regex) -> Option<(usize, regex_lite::Match<'a>)> {
     state
         .screen
@@ -202,7 +201,6 @@ pub enum UnsentLine {
 }
 
 impl UnsentLine {
-    /// How the composer shows `text`.
     pub fn find(profile: &Profile, state: &PaneState, text: &str) -> Self {
         if stands_alone(profile, state, text) {
             return Self::Alone;

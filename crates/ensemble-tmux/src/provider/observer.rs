@@ -50,7 +50,6 @@ impl AgentObserver {
         self
     }
 
-    /// Judges by another profile from now on, and returns the one before.
     pub fn replace_profile(&mut self, profile: Arc<Profile>) -> Arc<Profile> {
         std::mem::replace(&mut self.profile, profile)
     }
@@ -59,12 +58,10 @@ impl AgentObserver {
         &self.profile
     }
 
-    /// The limit that the last look has shown, passed or not.
     pub const fn limit(&self) -> Option<&UsageLimit> {
         self.limit.as_ref()
     }
 
-    /// Whether the last look has shown a limit that does not say when it ends.
     pub const fn is_limited_without_end(&self) -> bool {
         self.is_limited
     }

@@ -101,7 +101,6 @@ pub(crate) fn foreground(
     terminal.search(sys::all().unwrap_or_default(), false, &enough)
 }
 
-/// A terminal and its foreground process group.
 struct TerminalGroup {
     session: u64,
     group: u64,
@@ -206,7 +205,6 @@ fn told_to_run(words: &[String], is_shell: bool) -> InterpreterTarget<'_> {
     InterpreterTarget::Nothing
 }
 
-/// Whether a process has ended and waits for its parent to notice.
 fn has_ended(stat: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
@@ -216,7 +214,6 @@ pub(crate) fn name_of(stat: &str) -> Option<&str> {
     Some(stat.rsplit_once(") ")?.0.split_once('(')?.1)
 }
 
-/// The words that process `pid` was started with.
 pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
     let text = sys::command_line(pid)?;
     let text = String::from_utf8_lossy(&text);

@@ -13,7 +13,6 @@ use ensemble_core::durable::read_chosen_file;
 use ensemble_core::message::{nearest, yaml};
 use ensemble_core::{Error, Result};
 
-/// The largest `package.json` that is read, in bytes.
 const PACKAGE_BYTES_MAX: usize = 1024 * 1024;
 
 macro_rules! embedded {

@@ -235,7 +235,6 @@ impl Reaper {
     }
 }
 
-/// Whether a process is a shell, by the name of its program.
 pub fn is_shell(pid: u32) -> bool {
     let stat = sys::stat(pid);
     let name = stat.as_deref().and_then(process::name_of).unwrap_or_default();

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::provider::process::uncollected_status;
 use crate::sys;
 
-/// The needed fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessRow {
     pub(super) parent: u32,
@@ -71,7 +70,6 @@ impl ProcessTable {
     }
 }
 
-/// Row of one process; `None` if it has ended.
 pub(super) fn read_row(pid: u32) -> Option<ProcessRow> {
     parse_row(&sys::stat(pid)?)
 }

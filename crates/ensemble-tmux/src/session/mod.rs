@@ -50,7 +50,6 @@ const INTRODUCED_BYTES_MAX: usize = 64;
 /// How long a hook waits for another hook of the same agent. A turn waits for it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The session files of one project.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     dir: PathBuf,

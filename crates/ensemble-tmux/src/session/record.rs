@@ -22,7 +22,6 @@ pub const REMEMBERED_MAX: usize = 256;
 const RECORD_PATHS_BYTES_MAX: usize = 24 * 1024;
 const TEXT_CHARS_MAX: usize = 200;
 
-/// A session of an agent, as its hooks have reported it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSession {
     pub version: u32,
@@ -35,7 +34,6 @@ pub struct AgentSession {
     pub id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Start of that process, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
     #[serde(default)]
@@ -43,7 +41,6 @@ pub struct AgentSession {
     /// What it is blocked by, or why its turn has failed, in a few words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// When it entered that state.
     pub since: Timestamp,
     /// The session that has received its name and role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +75,6 @@ pub struct AgentSession {
     /// When a hook last handed something over, in milliseconds since the machine was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over_ms: Option<u64>,
-    /// How many messages came by each way.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ways: BTreeMap<DeliveryWay, u64>,
 }
@@ -127,7 +123,6 @@ pub struct CarriedMessage {
     pub id: MessageId,
     pub epoch: u64,
     pub pid: u32,
-    /// Start of the hook, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }
@@ -195,7 +190,6 @@ impl AgentSession {
         ago.is_some_and(|ago| Duration::from_millis(ago) < TURN_BEGINS)
     }
 
-    /// Notes a record of the program, if it is not known.
     pub fn add_record(&mut self, path: &Path) {
         if self.records.iter().all(|known| known != path) {
             self.records.push(path.to_owned());

@@ -58,7 +58,6 @@ impl BoundPane {
         self.observer().limit()
     }
 
-    /// Whether the last look has shown a limit without an end.
     pub const fn is_limited_without_end(&self) -> bool {
         self.observer().is_limited_without_end()
     }

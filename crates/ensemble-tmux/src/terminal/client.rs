@@ -31,7 +31,6 @@ impl TerminalPane {
         Self { binding, observer, locks }
     }
 
-    /// Why a place that does not answer is not there any more.
     fn absence(&self) -> Deferral {
         match self.binding.is_terminal() {
             true => Deferral::TerminalGone,
@@ -52,7 +51,6 @@ impl TerminalPane {
         self.observer.profile()
     }
 
-    /// Why there is no terminal any more; `None` if it answers.
     pub fn check(&self) -> Result<Option<Deferral>> {
         let (state, _) = self.ask_for_pane("check a terminal")?;
         Ok(match state {
@@ -131,7 +129,6 @@ impl TerminalPane {
         }
     }
 
-    /// The answer of the wrapper; `None` if there is none any more.
     fn ask(&self, operation: &'static str, ask: TerminalAction) -> Result<Option<TerminalAnswer>> {
         use io::ErrorKind::{ConnectionRefused, NotFound, TimedOut, WouldBlock};
         if !self.binding.is_terminal() {

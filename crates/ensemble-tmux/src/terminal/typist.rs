@@ -37,7 +37,6 @@ const BACKSPACE: u8 = 0x7f;
 
 /// A pseudo-terminal with the person and the agent at its ends.
 pub trait PseudoTerminal: Send + Sync {
-    /// The screen, the cursor and the title.
     fn shown(&self) -> TerminalSnapshot;
     /// When the person last pressed a key, where that can be seen.
     fn last_key(&self) -> Option<Instant> {

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 /// The longest question or answer, in bytes: a screen of 500 by 500 cells of four bytes each, and its frame.
 const LINE_BYTES_MAX: usize = 1_200_000;
-/// How many bytes are read at once.
 const CHUNK_BYTES: usize = 16 * 1024;
 /// How long one side waits for the other. A line may wait [`LINE_PATIENCE`](crate::tmux::LINE_PATIENCE) to be shown.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +34,6 @@ pub(super) struct TerminalQuestion {
 #[serde(tag = "what", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum TerminalAction {
     Look {},
-    /// Type a line and submit it.
     Nudge {
         text: String,
         /// The line only repeats an earlier nudge.
@@ -66,7 +64,6 @@ pub(super) enum TerminalAction {
 pub(super) enum TerminalAnswer {
     Pane {
         state: PaneState,
-        /// How the composer shows our unsent line.
         #[serde(default)]
         line: UnsentLine,
     },

@@ -196,7 +196,6 @@ impl Binding {
         self.started.is_none() || start_time(self.pid) == self.started
     }
 
-    /// Takes the new first process of the pane, after a respawn that we asked for.
     pub(super) fn follow(&mut self, pid: u32) {
         self.pid = pid;
         self.started = start_time(pid);

@@ -30,7 +30,6 @@ impl TmuxServer {
     }
 }
 
-/// The text as a format that expands to it.
 fn literal(text: &str) -> String {
     text.replace('#', "##").replace('%', "%%")
 }

@@ -53,7 +53,6 @@ pub(super) struct ControlClient {
 #[derive(Debug, Default)]
 struct CallerQueue {
     waiting: VecDeque<WaitingCaller>,
-    /// The callers that wait until the client is attached.
     attaching: Option<Sender<()>>,
     /// The reader has seen the end; no further question will be answered.
     ended: bool,
@@ -118,7 +117,6 @@ impl ControlClient {
         }
     }
 
-    /// Whether questions still make sense.
     pub(super) fn is_alive(&self) -> bool {
         !lock(&self.queue).ended
     }
@@ -169,7 +167,6 @@ impl ControlClient {
         }
     }
 
-    /// Why the client ended before it was attached.
     fn complaint(&mut self) -> TmuxFailure {
         const BYTES_MAX: u64 = 4096;
         let _ = self.child.kill();
@@ -204,7 +201,6 @@ impl Drop for ControlClient {
 }
 
 impl CallerQueue {
-    /// Tells all waiting threads that no answer will come.
     fn end(&mut self) {
         self.ended = true;
         self.waiting.clear();

@@ -8,7 +8,6 @@ use super::TmuxServer;
 const FORMAT: &str = "#{pane_id} #{window_activity} \
     #{cursor_x},#{cursor_y},#{cursor_flag},#{alternate_on},#{cursor_character}";
 
-/// Signs of a changed screen, without the screen itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaneCursor {
     pub id: String,

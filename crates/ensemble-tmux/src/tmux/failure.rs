@@ -6,22 +6,17 @@ use super::{EXCHANGE_LIMIT, TmuxError};
 use ensemble_core::Error;
 use ensemble_core::pane::Deferral;
 
-/// Why an exchange gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TmuxFailure {
     MissingProgram,
-    /// No server listens on the socket.
     NoServer,
-    /// The server did not answer within [`EXCHANGE_LIMIT`].
     Timeout,
     /// The connection ended between question and answer: it is not known what was done.
     Lost,
-    /// tmux answered with a complaint.
     Refused(String),
 }
 
 impl TmuxFailure {
-    /// Classifies what tmux prints when it exits.
     pub(super) fn from_complaint(text: &str) -> Self {
         let no_server = text.contains("no server running on")
             || (text.contains("error connecting to")
@@ -35,7 +30,6 @@ impl TmuxFailure {
         }
     }
 
-    /// The error for a caller who wanted to `operation`.
     pub(super) fn into_error(self, operation: &'static str, socket: &Path) -> Error {
         let socket = socket.to_owned();
         let error = match self {
@@ -64,7 +58,6 @@ impl TmuxFailure {
     }
 }
 
-/// A complaint as one printable line.
 fn one_line(text: &str) -> String {
     const CHARS_MAX: usize = 300;
     let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();

@@ -46,7 +46,6 @@ pub(super) fn pasting(binding: &Binding, text: &str) -> String {
     format!("send-keys -t {} -H{keys}", quote(&binding.id))
 }
 
-/// The command that presses a key by tmux's name for it.
 pub(super) fn pressing(binding: &Binding, key: &str) -> String {
     format!("send-keys -t {} {key}", quote(&binding.id))
 }
@@ -62,7 +61,6 @@ pub(super) fn untouchable(identity: &PaneIdentity) -> Option<Deferral> {
     }
 }
 
-/// Why the guard has failed.
 pub(super) fn difference(
     binding: &Binding,
     seen: &PaneIdentity,

@@ -16,14 +16,12 @@ use super::spawned;
 use crate::provider::process::{line_of, variable};
 use crate::sys::{self, ProcessHandle};
 
-/// The variable that holds the process id of a client's owner.
 pub(super) const OWNER: &str = "ENSEMBLE_CLIENT_OF";
 
 /// How long clients may take to exit by themselves. If the owner was killed while an answer was being sent, tmux 3.3a
 /// keeps the answer and the client forever.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Kills all our clients of a server that is ending.
 pub(super) fn end_all(socket: &Path) {
     ours(socket).for_each(end);
 }
@@ -44,7 +42,6 @@ pub(super) fn end_session(socket: &Path) -> Result<(), TmuxFailure> {
     Ok(())
 }
 
-/// Those of the processes that have not ended after [`PATIENCE`].
 fn not_gone(mut processes: Vec<Pid>) -> Vec<Pid> {
     let until = Instant::now() + PATIENCE;
     processes.retain(|process| !is_gone_by(*process, until));

@@ -15,9 +15,7 @@ use super::TmuxPane;
 use super::quote::quote;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 
-/// The pane option with the line that was typed and not submitted.
 pub(super) const TYPED_OPTION: &str = "@ensemble_typed";
-/// The pane option with the line that was submitted last.
 pub(super) const SENT_OPTION: &str = "@ensemble_sent";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

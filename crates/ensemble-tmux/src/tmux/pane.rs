@@ -112,7 +112,6 @@ impl TmuxPane {
         Ok(PaneExamination { judgement, objections, pane })
     }
 
-    /// The agent's report over its own interface.
     pub(super) fn ask(&self) -> AgentAnswer {
         self.observer.ask(self.binding.pid)
     }
@@ -202,7 +201,6 @@ impl TmuxPane {
         }
     }
 
-    /// Starts `command` in the dead pane that was inspected.
     fn respawn(
         &mut self,
         seen: &PaneSnapshot,

@@ -25,13 +25,11 @@ pub(super) enum Event {
     Block(AnswerBlock),
     /// The client is in a session, at first because it is attached.
     Attached,
-    /// The server sends the client away.
     Exit(String),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AnswerBlock {
-    /// Whether it ended with `%error`.
     pub(super) failed: bool,
     pub(super) lines: Vec<String>,
 }
@@ -50,7 +48,6 @@ struct OpenBlock {
 }
 
 impl ControlParser {
-    /// Takes one line without its newline.
     pub(super) fn line(&mut self, line: &[u8]) -> Option<Event> {
         let line = String::from_utf8_lossy(line.get(..LINE_BYTES_MAX).unwrap_or(line));
         let Some(open) = &mut self.open else { return self.outside(&line) };
@@ -93,11 +90,9 @@ pub(crate) const LIMITS: (usize, usize) = (LINE_BYTES_MAX, BLOCK_LINES_MAX);
 pub enum ControlAnswer {
     /// A command's answer.
     Block {
-        /// Whether it ended with `%error`.
         failed: bool,
         lines: Vec<String>,
     },
-    /// The server sends the client away.
     Exit(String),
 }
 

@@ -44,7 +44,6 @@ struct ControlLink {
     failed: Option<(Instant, TmuxFailure)>,
 }
 
-/// The connection that carries questions to tmux.
 enum QuestionWay {
     Control(Arc<ControlClient>),
     Spawned,

@@ -5,7 +5,6 @@ use super::failure::TmuxFailure;
 use super::quote::quote;
 use crate::provider::process::exit_status;
 
-/// The pane option that holds the token of a binding.
 pub(super) const TOKEN_OPTION: &str = "@ensemble_pane";
 /// The pane option that holds `%s`, so that a format can read the clock.
 pub(super) const CLOCK_OPTION: &str = "@ensemble_clock";
@@ -22,7 +21,6 @@ const IDENTITY_FIELDS: usize = 9;
 const DETAILS: &str =
     "#{pane_height} #{pane_dead_status}.\\n#{pane_current_command}\\n#{pane_title}";
 
-/// [`IDENTITY`], read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaneIdentity {
     pub(super) id: String,
@@ -34,7 +32,6 @@ pub(super) struct PaneIdentity {
     pub(super) cursor_x: u32,
     pub(super) cursor_y: u32,
     pub(super) token: String,
-    /// As tmux printed it.
     pub(super) text: String,
 }
 
@@ -72,7 +69,6 @@ impl PaneIdentity {
 }
 
 impl PaneSnapshot {
-    /// Looks at pane `id`; `None` if there is no such pane.
     pub(super) fn take_snapshot(
         server: &TmuxServer,
         id: &str,
@@ -126,7 +122,6 @@ pub(crate) fn sizes(lines: &[String]) -> Option<(usize, usize)> {
     Some((height, snapshot.screen.len()))
 }
 
-/// Whether `text` is a pane id: a percent sign and digits.
 pub(super) fn is_pane_id(text: &str) -> bool {
     text.strip_prefix('%')
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))

@@ -19,7 +19,6 @@ const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TmuxReply {
-    /// The lines of all commands, in order.
     pub(super) lines: Vec<String>,
     /// The first complaint; the commands after it were not run.
     pub(super) complaint: Option<String>,
@@ -34,7 +33,6 @@ impl TmuxReply {
         }
     }
 
-    /// The lines, unless there was a complaint.
     pub(super) fn into_lines(self) -> Result<Vec<String>, TmuxFailure> {
         match self.complaint {
             Some(complaint) => Err(TmuxFailure::from_complaint(&complaint)),
@@ -165,7 +163,6 @@ fn read_until(mut output: &UnixStream, deadline: Instant) -> Result<Vec<u8>, Tmu
     }
 }
 
-/// Why a tmux process could not be started.
 pub(super) fn cannot_start(error: std::io::Error) -> TmuxFailure {
     match error.kind() {
         ErrorKind::NotFound => TmuxFailure::MissingProgram,

@@ -38,7 +38,6 @@ pub struct SessionOrder<'a> {
     /// Id of the team, without blanks.
     pub team: &'a str,
     pub session: &'a str,
-    /// The name of its first window.
     pub window: &'a str,
     /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
@@ -61,9 +60,7 @@ pub struct WindowOrder<'a> {
     pub generation: u64,
     /// The command that runs in it, for `sh -c`.
     pub command: &'a str,
-    /// The start directory of the agent.
     pub directory: &'a Path,
-    /// The variables that are added to its environment.
     pub env: &'a [(String, String)],
 }
 
@@ -75,7 +72,6 @@ pub struct PaneSigns {
     pub session: String,
     pub pid: u32,
     pub dead: bool,
-    /// The exit status of the ended process.
     pub dead_status: Option<i32>,
     /// When its window has last shown something new, by the wall clock; absent if tmux does not report it.
     pub active_at: Option<Timestamp>,
@@ -83,7 +79,6 @@ pub struct PaneSigns {
     pub token: String,
     /// Whose it is, and of which generation, if it was started as an agent's.
     pub member: Option<(Name, u64)>,
-    /// Whether the sidecar of a team was started in it.
     pub is_sidecar: bool,
     /// Id of the team that has opened it; empty if none has.
     pub team: String,
@@ -92,7 +87,6 @@ pub struct PaneSigns {
 /// A team's session, whose name people may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TeamSession {
-    /// Its id, such as `$1`.
     pub id: String,
     pub name: String,
     /// Whether the team started it. If not, it existed before, or its mark is gone.
@@ -218,7 +212,6 @@ impl TmuxServer {
         self.act_locked(&line).map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
-    /// Starts an agent in a pane whose process has ended.
     pub fn refill(&self, id: &str, order: &WindowOrder<'_>) -> Result<()> {
         const OPERATION: &str = "start an agent in its pane";
         let id = quote(id);

@@ -287,7 +287,6 @@ impl TmuxPane {
         })
     }
 
-    /// Our line that is in the composer alone.
     fn our_line(&self, marks: PaneMarks, state: &PaneState) -> Option<LineMark> {
         let restored = marks.sent.filter(|sent| LineKind::of(&sent.text) == LineKind::Nudge);
         let mut ours = [marks.typed, restored].into_iter().flatten();

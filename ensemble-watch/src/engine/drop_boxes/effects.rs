@@ -72,13 +72,11 @@ impl DropBoxes {
         }
     }
 
-    /// Whether the effects of this version of a file are tried again anyway.
     pub(super) fn is_undone(&self, file: &CompleteFile) -> bool {
         let is_same = |it: &UndoneFile| it.file.path() == file.path() && it.file.stat == file.stat;
         self.undone.iter().any(is_same)
     }
 
-    /// Takes the effects of one file. Returns the mailboxes that have changed.
     fn take_effect(&mut self, file: &CompleteFile, mail: &EngineMail) -> Result<Vec<Name>> {
         let mut changed = self.feedback.end_task(file, &mail.remote)?;
         self.settle_acked(file, mail)?;

@@ -68,7 +68,6 @@ impl Judgement {
         *diagnosis
     }
 
-    /// With the instant of its reset time.
     pub(super) fn with_limit(mut self, context: &DiagnosisContext<'_>) -> Self {
         self.limit = context.read(self.resets_at.as_deref());
         self.limited_until = self.limit.as_ref().map(|limit| limit.until);

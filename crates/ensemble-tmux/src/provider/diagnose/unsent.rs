@@ -3,7 +3,6 @@
 use super::{AgentState, Judgement, Profile, UnsentLine, deferral_of};
 
 impl Judgement {
-    /// How the composer shows our unsent line.
     pub const fn unsent_line(&self) -> UnsentLine {
         self.unsent_line
     }

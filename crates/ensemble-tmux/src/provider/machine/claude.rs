@@ -13,7 +13,6 @@ use super::AgentReport;
 use crate::provider::process::{generations_below, start_time};
 use ensemble_core::agent::AgentState;
 
-/// The largest session file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 const FILES_MAX: usize = 1000;
 

@@ -63,7 +63,6 @@ fn in_words(error: &io::Error) -> String {
     }
 }
 
-/// Head and body, once the head is complete.
 fn parts(answer: &[u8]) -> Option<(&str, &[u8])> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     Some((std::str::from_utf8(&answer[..end]).ok()?, &answer[end + 4..]))
@@ -92,7 +91,6 @@ fn is_whole(answer: &[u8]) -> bool {
         .is_some_and(|length| body.len() >= length)
 }
 
-/// The JSON in an answer with status 200.
 fn body(answer: &[u8]) -> Result<Value, String> {
     let no_http = || "what answers there speaks no HTTP".to_owned();
     let (head, body) = parts(answer).ok_or_else(no_http)?;

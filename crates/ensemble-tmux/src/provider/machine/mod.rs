@@ -37,13 +37,11 @@ impl AgentReport {
     }
 }
 
-/// The answer of an agent's own interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAnswer {
     /// Its profile names no source, or the source's place was not given.
     Nothing,
     Report {
-        /// The agent's answer.
         report: AgentReport,
         place: String,
     },

@@ -37,7 +37,6 @@ const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
-/// The zones that times of day are read in.
 #[derive(Clone, Debug)]
 pub struct Zones {
     of_this_machine: bool,

@@ -242,7 +242,6 @@ impl HerdrEvents {
         Ok(Self { stream, rest: Vec::new() })
     }
 
-    /// The panes whose agents have changed their state since the last call.
     pub(super) fn changed_panes(&mut self) -> io::Result<Vec<String>> {
         use std::io::Read as _;
         let mut chunk = [0; 4096];

@@ -64,15 +64,8 @@ pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaneAddress {
-    Zellij {
-        session: String,
-        /// Number of the pane, as in `ZELLIJ_PANE_ID`.
-        pane: u32,
-    },
-    Herdr {
-        /// Its public id, such as `w1:p1`.
-        pane: String,
-    },
+    Zellij { session: String, pane: u32 },
+    Herdr { pane: String },
 }
 
 /// A text that is not the address of a pane of another multiplexer.
@@ -139,15 +132,12 @@ trait HostedPane: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 struct HostedScreen {
     shown: TerminalSnapshot,
-    /// The multiplexer's own reason against typing.
     refusal: Option<Deferral>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MailCount {
-    /// Messages that it has not received.
     pub unread: u64,
-    /// Messages that it has received and not settled.
     pub held: u64,
 }
 

@@ -58,7 +58,6 @@ impl ListedPane {
         (x.saturating_sub(left), y.saturating_sub(top))
     }
 
-    /// A sign that changes as the screen does.
     pub(super) fn sign(&self) -> String {
         let (x, y) = self.cursor();
         format!("{x},{y},{},{}", self.exited, self.title)
@@ -124,7 +123,6 @@ pub(super) fn list_panes(socket: &Path, session: &str) -> io::Result<Vec<ListedP
     Ok(serde_json::from_str(&answer?.join("\n"))?)
 }
 
-/// Runs an action and returns the lines it prints.
 fn action(socket: &Path, session: &str, words: &[&str]) -> io::Result<Vec<String>> {
     let mut zellij = Command::new("zellij");
     zellij.args(["--session", session, "action"]).args(words);
