@@ -266,10 +266,8 @@ fn report_state(entry: &PaneEntry, observation: &PaneObservation) {
 
 fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<TextOutcome> {
     match kind {
-        PaneTaskKind::Interrupt => pane.interrupt(text),
-        PaneTaskKind::Type(NudgeOccasion::Again) => pane.nudge_again(text),
-        PaneTaskKind::Type(NudgeOccasion::Probe) => pane.probe_text(text),
-        _ => pane.nudge_text(text),
+        PaneTaskKind::Type(occasion) => pane.nudge_text(text, occasion),
+        _ => pane.interrupt(text),
     }
 }
 

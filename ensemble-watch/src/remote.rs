@@ -1,25 +1,7 @@
 //! Follows the servers that have the mailboxes, in its own thread. A server that does not
 //! answer therefore never blocks the watcher.
-//!
-//! | each round | action |
-//! |---|---|
-//! | connect, if there is no connection | the loop is notified, and the log |
-//! | outbox, and files in the queue's directory | carried to the servers, stored once by id |
-//! | messages that were handed in by limited credentials | stored in their mailboxes |
-//! | mailboxes of this host's agents | the loop learns of waiting messages and nudges the panes |
-//! | changed mailboxes | the thread of the ladders looks at the tasks that wait there |
-//! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
-//! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
-//! | every 30 s: leases | those of silent holders are taken back; those of working and parked agents and gated tasks are kept |
-//! | every 30 s: dead letters | the senders of tasks that died are notified |
-//! | `ack/` files | the messages of their tasks are received for the workers |
-//! | the blackboard, or what stops the team, has changed, and every 30 s | this host's copy is made new |
-//! | ended agents, routed reports | what the agents held returns; the messages of the tasks are settled |
-//! | every second: the event log | this host's lines go to the servers, the other hosts' lines come here |
-//! | the same: agents | this host reports on its own, holds their names, and stores the reports of the others |
-//! | another host asks for a ping | it is typed here, and the answer is stored |
-//! | every minute: settled messages | those that were settled some time ago leave the mailboxes |
-//! | every hour: settled messages, closed requests, large content | those past their retention are removed |
+//! Each round does [`JOBS`], each at its interval: mail and logs are carried, leases kept or taken back, requests
+//! continued, and the loop learns what has changed. Ladders have their own thread.
 //!
 //! A host runs one watcher with one such thread, which nudges only its own panes. Several watchers
 //! may observe the same leases safely: one takes a message back, the others come too late. The same

@@ -11,6 +11,7 @@ use crate::{herdr, hosts, zellij};
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
+use ensemble_tmux::nudge::NudgeOccasion;
 use ensemble_tmux::terminal::hosted::{HostedActivity, MailCount, bind_surrounding};
 use ensemble_tmux::tmux::TextOutcome;
 use serde_json::json;
@@ -41,7 +42,7 @@ fn idle_agent_gets_one_line(stage: &dyn PaneStage) {
     assert_eq!(agent.pane().nudge(&text).expect("an outcome"), NudgeOutcome::Sent);
     eventually("it is submitted", || agent.events() == [format!("SUBMIT {text}")]);
     // Each look has a new handle, as another process would.
-    let again = agent.pane().nudge_again(&text).expect("an outcome");
+    let again = agent.pane().nudge_text(&text, NudgeOccasion::Again).expect("an outcome");
     assert!(matches!(again, TextOutcome::Sent), "{again:?}");
     // It is tried again while the screen still moves.
     let is_gone = || agent.pane().withdraw_line().expect("an answer") == Deferral::LineGone;

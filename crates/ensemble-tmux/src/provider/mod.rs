@@ -27,8 +27,6 @@ mod reset;
 #[cfg(test)]
 mod screens;
 mod server;
-#[cfg(test)]
-mod text;
 mod turn_sign;
 #[cfg(test)]
 mod widths;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::TerminalPane;
+use crate::nudge::NudgeOccasion;
 use crate::provider::{AgentObserver, Judgement, Profile, TypingPurpose, UsageLimit};
 use crate::tmux::{Binding, PaneExamination, TextOutcome, TmuxPane, TmuxServer, TypedNudge};
 use ensemble_core::Result;
@@ -88,19 +89,15 @@ impl BoundPane {
         on_either!(self, pane => pane.examine(purposes))
     }
 
-    /// The first half of a nudge ([`TmuxPane::nudge_text`]). A terminal does both.
-    pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+    /// The first half of a nudge: see [`TmuxPane::nudge_text`], [`TmuxPane::nudge_again`] and
+    /// [`TmuxPane::probe_text`]. A terminal does both halves.
+    pub fn nudge_text(&mut self, text: &NudgeText, on: NudgeOccasion) -> Result<TextOutcome> {
+        let (repeats, probes) = (on == NudgeOccasion::Again, on == NudgeOccasion::Probe);
         match self {
+            Self::Terminal(pane) => pane.type_line(text, repeats, probes).map(TextOutcome::from),
+            Self::Tmux(pane) if repeats => pane.nudge_again(text),
+            Self::Tmux(pane) if probes => pane.probe_text(text),
             Self::Tmux(pane) => pane.nudge_text(text),
-            Self::Terminal(pane) => pane.type_line(text, false, false).map(TextOutcome::from),
-        }
-    }
-
-    /// The same for a nudge that repeats an earlier one ([`TmuxPane::nudge_again`]).
-    pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        match self {
-            Self::Tmux(pane) => pane.nudge_again(text),
-            Self::Terminal(pane) => pane.type_line(text, true, false).map(TextOutcome::from),
         }
     }
 
@@ -118,14 +115,6 @@ impl BoundPane {
             (None, _) if profile.forbids(state, Key::Escape) => refused(Deferral::Busy),
             (None, Self::Tmux(pane)) => pane.press(Key::Escape).map(TextOutcome::from),
             (None, Self::Terminal(pane)) => pane.press(Key::Escape).map(TextOutcome::from),
-        }
-    }
-
-    /// The same for a nudge that finds out whether a limit has passed ([`TmuxPane::probe_text`]).
-    pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        match self {
-            Self::Tmux(pane) => pane.probe_text(text),
-            Self::Terminal(pane) => pane.type_line(text, false, true).map(TextOutcome::from),
         }
     }
 
