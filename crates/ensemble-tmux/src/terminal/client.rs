@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::hosted::{HostedAction, answer_action};
+use super::hosted::answer_action;
 use super::wire::{self, TerminalAction, TerminalAnswer, TerminalQuestion};
 use crate::provider::machine::AgentAnswer;
 use crate::provider::{AgentObserver, Judgement, Profile, TypingPurpose, UnsentLine};
@@ -132,8 +132,7 @@ impl TerminalPane {
     fn ask(&self, operation: &'static str, ask: TerminalAction) -> Result<Option<TerminalAnswer>> {
         use io::ErrorKind::{ConnectionRefused, NotFound, TimedOut, WouldBlock};
         if !self.binding.is_terminal() {
-            let Self { binding, observer, locks } = self;
-            return answer_action(HostedAction { binding, observer, locks, ask });
+            return answer_action(&self.binding, &self.observer, &self.locks, ask);
         }
         let stream = match UnixStream::connect(&self.binding.socket) {
             Ok(stream) => stream,

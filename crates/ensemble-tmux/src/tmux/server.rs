@@ -52,15 +52,17 @@ enum QuestionWay {
 impl TmuxServer {
     /// The server that listens (or will listen) on `socket`. Connects to nothing yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: false };
-        Self { inner: Arc::new(inner) }
+        Self::asked_so(socket.into(), false)
+    }
+
+    fn asked_so(socket: PathBuf, is_brief: bool) -> Self {
+        Self { inner: Arc::new(ServerInner { socket, link: Mutex::default(), is_brief }) }
     }
 
     /// As [`TmuxServer::new`], for a program that asks a few questions and ends. Each question is asked
     /// by its own process, and no control client is attached.
     pub fn brief(socket: impl Into<PathBuf>) -> Self {
-        let inner = ServerInner { socket: socket.into(), link: Mutex::default(), is_brief: true };
-        Self { inner: Arc::new(inner) }
+        Self::asked_so(socket.into(), true)
     }
 
     /// The server around a program, from the value of its `TMUX` variable

@@ -40,7 +40,7 @@ mod typing;
 mod zellij;
 
 pub use activity::HostedActivity;
-pub(super) use typing::{HostedAction, answer_action};
+pub(super) use typing::answer_action;
 
 /// The time between two looks while a line is not shown yet.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -152,29 +152,28 @@ impl Binding {
 
     /// Closes the pane of another multiplexer that was bound; one that is gone already is fine.
     pub(crate) fn close_hosted(&self) -> Result<()> {
-        match open_pane(self) {
-            Some(pane) if self.is_same_process() => {
-                pane.close_pane().map_err(|error| failed("close a pane", &self.socket, &error))
-            }
-            _ => Ok(()),
-        }
+        self.with_hosted("close a pane", |pane| pane.close_pane())
     }
 
     /// Reports the state of the agent in the pane, where its multiplexer shows that and does not know it by itself.
     pub fn report_state(&self, agent: &Name, state: AgentState) -> Result<()> {
-        match open_pane(self) {
-            Some(pane) if self.is_same_process() => pane
-                .report_state(agent, state)
-                .map_err(|error| failed("report a state", &self.socket, &error)),
-            _ => Ok(()),
-        }
+        self.with_hosted("report a state", |pane| pane.report_state(agent, state))
     }
 
     /// Shows beside the pane how much mail its agent has, where its multiplexer has a place for that.
     pub fn show_mail(&self, mail: MailCount) -> Result<()> {
+        self.with_hosted("show mail", |pane| pane.show_mail(mail))
+    }
+
+    /// Does something with the pane, unless it is gone or another one by now.
+    fn with_hosted(
+        &self,
+        operation: &'static str,
+        act: impl FnOnce(&dyn HostedPane) -> io::Result<()>,
+    ) -> Result<()> {
         match open_pane(self) {
             Some(pane) if self.is_same_process() => {
-                pane.show_mail(mail).map_err(|error| failed("show mail", &self.socket, &error))
+                act(&*pane).map_err(|error| failed(operation, &self.socket, &error))
             }
             _ => Ok(()),
         }

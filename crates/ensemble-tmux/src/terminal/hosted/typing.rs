@@ -11,15 +11,6 @@ use crate::tmux::PaneLock;
 
 const MEMORY_BYTES_MAX: usize = 4096;
 
-/// What is asked of a bound pane, by whom and where its marks are kept.
-pub(in crate::terminal) struct HostedAction<'a> {
-    pub(in crate::terminal) binding: &'a Binding,
-    pub(in crate::terminal) observer: &'a AgentObserver,
-    /// The directory that all processes share that may type into the pane.
-    pub(in crate::terminal) locks: &'a Path,
-    pub(in crate::terminal) ask: TerminalAction,
-}
-
 /// A pane with a person and an agent at its ends. Keys of a person cannot be kept back here.
 struct HostedTerminal {
     pane: Box<dyn HostedPane>,
@@ -49,11 +40,14 @@ impl PseudoTerminal for HostedTerminal {
     }
 }
 
-/// Does what is asked; `None` if the pane is gone or belongs to another process by now.
+/// Does what is asked; `None` if the pane is gone or belongs to another process by now. `locks` is the directory that
+/// all processes share that may type into the pane; the marks are kept there, too.
 pub(in crate::terminal) fn answer_action(
-    action: HostedAction<'_>,
+    binding: &Binding,
+    observer: &AgentObserver,
+    locks: &Path,
+    ask: TerminalAction,
 ) -> Result<Option<TerminalAnswer>> {
-    let HostedAction { binding, observer, locks, ask } = action;
     let Some(pane) = open_pane(binding) else { return Ok(None) };
     let memory = locks.join(format!("pane-{}.json", binding.token));
     let may_type = !matches!(ask, TerminalAction::Look {});
