@@ -82,7 +82,6 @@ pub(crate) fn is_planner(state: &State, agent: &TaskHolder) -> bool {
     entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }
 
-/// The agent that runs this command, with its registration.
 pub fn registered(app: &App, state: &State) -> Outcome<TaskHolder> {
     let by = app.agent_required()?;
     let Some(entry) = state.agents.get(&by) else {

@@ -104,7 +104,6 @@ pub fn bind_named_pane(pane: Option<&str>, tmux_socket: Option<&Path>) -> Outcom
     }
 }
 
-/// Whether what was bound still runs.
 pub fn is_bound_alive(binding: &Binding) -> Outcome<bool> {
     if !binding.is_in_tmux() {
         return Ok(binding.lives());

@@ -52,7 +52,6 @@ impl AgentProgram {
 /// The programs for which there are hooks.
 pub const PROGRAMS: [AgentProgram; 4] =
     [AgentProgram::Claude, AgentProgram::Codex, AgentProgram::Opencode, AgentProgram::Gemini];
-/// The agents' programs that are on PATH.
 pub fn installed_programs() -> Vec<&'static str> {
     PROGRAMS
         .into_iter()

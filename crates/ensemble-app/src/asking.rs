@@ -26,7 +26,6 @@ const WATCHER_LOOK: Duration = Duration::from_secs(1);
 /// How often to look whether the addressee waits for a person.
 const DIALOG_LOOK: Duration = Duration::from_secs(2);
 
-/// The requests of the queue, of the kinds that are configured.
 pub fn requests<'q>(app: &App, queue: &'q ProjectQueue) -> Outcome<Requests<'q>> {
     Ok(app.project()?.requests(queue.request_store())?)
 }
@@ -46,14 +45,12 @@ pub fn refused(error: Error) -> Failure {
     Failure::from(error).with_object(object)
 }
 
-/// A plan that is submitted for approval.
 pub struct PlanSubmission {
     pub from: Name,
     /// Reviewer; `None` is the agent that demands it or has reviewed the last one, otherwise the lead of the team.
     pub to: Option<Name>,
     /// The task that is not begun before the plan is approved.
     pub task: Option<String>,
-    /// An id of the author's own.
     pub id: Option<String>,
     pub source: Option<String>,
     pub content: Vec<u8>,
@@ -234,7 +231,6 @@ fn decision_on(
     }
 }
 
-/// The dialog in which an agent of this project waits for a person.
 fn open_dialog(app: &App, agent: &Name) -> Outcome<Option<String>> {
     let project = app.project()?;
     let member = project.roster().get(agent)?.filter(Member::is_present);

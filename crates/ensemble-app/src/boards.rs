@@ -12,13 +12,11 @@ use crate::failure::Outcome;
 use crate::queue::{OpeningPurpose, ProjectQueue};
 
 impl App {
-    /// The blackboard, which must exist.
     pub fn board(&self) -> Outcome<Board> {
         let project = self.project()?;
         Ok(project.find_board(self.board_options(project)?, self.shared_files()?)?)
     }
 
-    /// The blackboard, if the project has one.
     pub fn board_if_any(&self) -> Outcome<Option<Board>> {
         let project = self.project()?;
         match project.find_board(self.board_options(project)?, self.shared_files()?) {
@@ -56,7 +54,6 @@ impl App {
         Ok(directory.unwrap_or(&self.project()?.state).to_owned())
     }
 
-    /// The worktrees of the blackboard's tasks.
     pub fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
         let project = self.project()?;
         let actor = self.actor()?.to_string();

@@ -7,7 +7,6 @@ use crate::failure::{Failure, Outcome};
 /// The schema of `ensemble.yaml`, below the state directory.
 pub const SCHEMA_FILE: &str = "ensemble.schema.json";
 
-/// The schema of `ensemble.yaml`.
 pub fn config_schema() -> Outcome<String> {
     let mut schema = schemars::schema_for!(ProjectConfig);
     schema.insert("title".to_owned(), "ensemble.yaml".into());

@@ -22,9 +22,7 @@ pub const STDIN: &str = "-";
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 const STDIN_BYTES_MAX: u64 = 1024 * 1024;
-/// How many vague words of a text are named.
 const FINDINGS_MAX: usize = 5;
-/// Whether stdin carries something else than content.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Keeps stdin for something else: no content is read from it any more.
@@ -55,7 +53,6 @@ pub fn read_line(stdin: &mut impl BufRead, bytes_max: usize) -> Outcome<Option<O
     Ok(Some(Err(Failure::refused(text).with_code(FailureCode::TooLarge))))
 }
 
-/// The content of a file; of stdin for `-`.
 pub fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     if path == Path::new(STDIN) {
         check_stdin()?;

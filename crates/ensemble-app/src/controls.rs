@@ -87,7 +87,6 @@ impl ControlPlace {
 
 /// A control file that was written now or existed before.
 pub struct PutControl {
-    /// The file as it is now.
     pub control: ActiveControl,
     /// Whether it did not exist before.
     pub is_new: bool,
@@ -121,7 +120,6 @@ pub fn step_stopped_sprint(app: &App, event: SprintEvent) -> Outcome {
     Ok(())
 }
 
-/// Removes a control file and records that.
 pub fn lift_control(app: &App, place: &ControlPlace, file: ControlFile) -> Outcome {
     let by = app.reporter()?;
     place.remove(file)?;

@@ -46,10 +46,8 @@ pub trait StandInWatcher {
     fn has_ended(&self) -> bool;
 }
 
-/// Starts a watcher in this process; `None` if another one has just started.
 pub type StartWatcher = fn(&Project) -> Option<Box<dyn StandInWatcher>>;
 
-/// How agents are asked to leave.
 #[derive(Debug)]
 pub struct DepartureAsk<'c> {
     pub app: &'c App,
@@ -67,14 +65,12 @@ pub struct DepartureAsk<'c> {
     pub id: Option<String>,
 }
 
-/// The outcome for an agent that was to leave.
 #[derive(Debug)]
 pub struct DepartureFate {
     pub agent: Name,
     pub request_id: Option<Name>,
     /// `gone`, `stayed` or `unasked`.
     pub word: &'static str,
-    /// Why, in words.
     pub detail: String,
     /// What a program reads besides of an agent that could not be asked.
     pub object: Option<Value>,
@@ -165,7 +161,6 @@ impl<'c> DepartureAsk<'c> {
 struct LeavingTeam<'a> {
     farewell: &'a DepartureAsk<'a>,
     queue: &'a ProjectQueue,
-    /// When the last of them must have answered, if that was said.
     end: Option<Instant>,
     /// Those who were asked, with the time by which they must have gone.
     open: BTreeMap<Name, (RequestEntry, Instant)>,
@@ -173,7 +168,6 @@ struct LeavingTeam<'a> {
     start_watcher: StartWatcher,
     stand_in: Option<Box<dyn StandInWatcher>>,
     interrupt: Interrupt,
-    /// Whether the wait was announced.
     has_told: bool,
 }
 
@@ -274,7 +268,6 @@ impl LeavingTeam<'_> {
         }
     }
 
-    /// The agents that have not gone yet, until the last of them must have answered.
     fn line(&self) -> WaitLine {
         WaitLine::new(format!("{} to go", self.names().join(", ")), self.left())
     }
@@ -283,7 +276,6 @@ impl LeavingTeam<'_> {
         self.open.keys().map(|name| name.as_str()).collect()
     }
 
-    /// The time until the last deadline.
     fn left(&self) -> Option<Duration> {
         let now = self.farewell.app.now();
         let left = |(entry, _): &(RequestEntry, Instant)| entry.request.deadline_at().since(now);
@@ -317,7 +309,6 @@ impl LeavingTeam<'_> {
         Ok(())
     }
 
-    /// Withdraws the questions that are not answered yet.
     fn take_back(&self) -> Outcome<Failure> {
         let requests = requests(self.farewell.app, self.queue)?;
         let mut stay = Vec::new();
@@ -378,7 +369,6 @@ impl LeavingTeam<'_> {
     }
 }
 
-/// The outcome for an agent, if there is one.
 fn judged(
     agent: &Name,
     entry: &RequestEntry,

@@ -10,20 +10,16 @@ use crate::exit_code::VerbExit;
 /// Whether diagnostics are suppressed, because the terminal shows something else.
 static IS_SILENT: AtomicBool = AtomicBool::new(false);
 
-/// Whether failures are printed as JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether failures are printed as JSON from now on.
 pub fn answer_in_json(is_json: bool) {
     IS_JSON.store(is_json, Ordering::Relaxed);
 }
 
-/// Whether failures are printed as JSON.
 pub fn is_json() -> bool {
     IS_JSON.load(Ordering::Relaxed)
 }
 
-/// Prints a failure as one line of JSON.
 pub fn tell_program(code: FailureCode, message: String, hint: Option<String>, exit: VerbExit) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;
@@ -38,7 +34,6 @@ pub fn silence(is_silent: bool) {
     IS_SILENT.store(is_silent, Ordering::Relaxed);
 }
 
-/// A diagnostic on stderr.
 pub fn say(text: &str) {
     if IS_SILENT.load(Ordering::Relaxed) {
         return;

@@ -11,7 +11,6 @@ use serde_json::{Map, Value};
 pub struct HintCall {
     /// The words of the command, such as `mailbox release`.
     pub method: String,
-    /// Flags and arguments.
     pub params: Map<String, Value>,
 }
 

@@ -20,7 +20,6 @@ pub enum OnFindings {
     Off,
 }
 
-/// How a written file is checked.
 #[derive(Debug)]
 pub struct LintChecks {
     pub on_findings: OnFindings,

@@ -41,11 +41,7 @@ pub enum Failure {
         object: Option<Box<Value>>,
     },
     /// Lines that others parse, said as they are.
-    Block {
-        exit: VerbExit,
-        /// The lines, without the last line end.
-        text: String,
-    },
+    Block { exit: VerbExit, text: String },
     /// The reader of stdout has gone, as in `ensemble log | head`.
     ClosedPipe,
 }
@@ -137,12 +133,10 @@ impl Failure {
         }
     }
 
-    /// Whether the same call may succeed later.
     pub const fn is_busy(&self) -> bool {
         matches!(self, Self::Told { exit: VerbExit::Busy, .. })
     }
 
-    /// Whether a server did not answer.
     pub fn is_server_away(&self) -> bool {
         self.is_busy() && matches!(self, Self::Told { code: FailureCode::Server, .. })
     }

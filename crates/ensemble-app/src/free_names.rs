@@ -8,7 +8,6 @@ use crate::failure::{Failure, Outcome};
 
 const TRIES_MAX: u32 = 1_000;
 
-/// The first free name of `claude`, `claude-2`, `claude-3` …
 pub fn find_free_name(project: &Project, provider: &str) -> Outcome<Name> {
     let roster = project.roster();
     for number in 1..=TRIES_MAX {

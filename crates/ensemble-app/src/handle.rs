@@ -125,7 +125,6 @@ impl App {
         options
     }
 
-    /// How this command keeps a blackboard.
     pub fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         Ok(self.board_options_for(project, self.actor()?.to_string()))
     }
@@ -140,7 +139,6 @@ impl App {
         self.identify(Some(name)).map(drop)
     }
 
-    /// The event log, for what a verb does besides the queue.
     pub fn recorder(&self) -> Outcome<Arc<dyn Recorder>> {
         Ok(self.log(self.project()?))
     }
@@ -244,7 +242,6 @@ impl App {
         Ok(person)
     }
 
-    /// The author of an entry on the blackboard.
     pub fn reporter(&self) -> Outcome<String> {
         Ok(self.actor()?.to_string())
     }

@@ -59,7 +59,6 @@ impl HeldMessage {
         Ok(Lease { mailbox, id: self.id.clone(), holder, epoch })
     }
 
-    /// The mailbox and the state of the message that is meant.
     pub fn find(&self, queue: &dyn Broker, agent: Option<&Name>) -> Outcome<(Name, State)> {
         if let Some(mailbox) = &self.mailbox {
             let place = || format!("in mailbox `{mailbox}`");
@@ -100,7 +99,6 @@ impl HeldMessage {
 pub enum SettledMessage {
     Now {
         lease: Lease,
-        /// How many more messages wait in its mailbox.
         waiting: usize,
     },
     /// Nothing was left to do: something else has settled it.

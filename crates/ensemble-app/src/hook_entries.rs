@@ -28,7 +28,6 @@ pub fn guest(state: &Path, name: &str) -> ConfigInsert {
     }
 }
 
-/// Why a file of settings stays as it is.
 pub fn describe_unread_settings(error: &serde_json::Error) -> String {
     format!("is not plain JSON ({}), so nothing was changed", describe_json_fault(error))
 }

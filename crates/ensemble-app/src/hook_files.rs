@@ -31,14 +31,12 @@ pub fn hooks_in_place(app: &App, program: AgentProgram) -> Vec<&'static str> {
     places.filter(|(_, user)| has(*user).unwrap_or(false)).map(|(place, _)| place).collect()
 }
 
-/// One file that is changed.
 pub struct HookPart {
     pub file: PathBuf,
     guest: ConfigInsert,
     content: HookContent,
 }
 
-/// The content that is put into a file.
 enum HookContent {
     Events(Map<String, Value>),
     /// One of our files.

@@ -18,7 +18,6 @@ const WHOLE_CHARS: usize = 36;
 const MESSAGES_MAX: usize = 10_000;
 /// The time in one of our ids, in milliseconds, as characters.
 const STAMP_CHARS: usize = 13;
-/// How many ids a refusal names.
 const NAMED_MAX: usize = 5;
 
 /// The beginning that an id has wherever it is shown, shortened or not.
@@ -92,7 +91,6 @@ pub fn short(queue: &dyn Broker, mailbox: &Name, id: &MessageId) -> String {
     whole.get(..chars).unwrap_or(whole).to_owned()
 }
 
-/// The request that an id or the beginning of one means.
 pub fn request(requests: &Requests<'_>, given: &str) -> Outcome<String> {
     if requests.find(given)?.is_some() {
         return Ok(given.to_owned());

@@ -16,7 +16,6 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// Calls of a process that answers many; it ends when no call is at work, sleeping ones aside.
 #[derive(Debug, Default)]
 pub struct RunningCalls {
-    /// Calls at work, and whether the process ends.
     state: Mutex<(usize, bool)>,
     changed: Condvar,
 }
@@ -134,7 +133,6 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Whether a signal has asked this run to end.
     pub fn is_noted(&self) -> bool {
         self.noted.load(Ordering::SeqCst) != 0
     }

@@ -14,9 +14,7 @@ use crate::failure::Outcome;
 use crate::queue::ProjectQueue;
 use crate::text::one_line;
 
-/// Waiting messages are counted up to here.
 const WAITING_MAX: usize = 100;
-/// How many things of a kind are named.
 const NAMED_MAX: usize = 8;
 /// The longest list of names, in characters. The whole introduction has at most 400 tokens.
 const LIST_CHARS_MAX: usize = 240;
@@ -168,7 +166,6 @@ fn gated(queue: &ProjectQueue, mailbox: &Name, agent: &Name) -> Result<Option<St
     Ok((!gated.is_empty()).then(|| format!("Tasks that may not begin yet: {gated}.")))
 }
 
-/// Some names, with commas between them.
 fn listed(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.take(NAMED_MAX).map(|name| one_line(&name)).collect();
     let mut list = names.join(", ");

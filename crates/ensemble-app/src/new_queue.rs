@@ -38,7 +38,6 @@ pub struct CreatedQueue {
     /// The mailboxes that were missing.
     pub added: Vec<Name>,
     pub config: PathBuf,
-    /// Whether the configuration was missing.
     pub config_created: bool,
 }
 

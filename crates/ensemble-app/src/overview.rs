@@ -17,15 +17,12 @@ use crate::queue::{OpeningPurpose, ProjectQueue};
 /// How `status`, `team` and the live view look at agents: all of them alike, and now, so that they agree.
 pub const FRESH: StateSource = StateSource::Panes;
 
-/// Looks at everything.
 pub fn gather(app: &App, evidence: StateSource) -> Outcome<Overview> {
     observe_team(app, &open(app)?, evidence)
 }
 
-/// The queue for an overview of everything.
 pub enum OpenedQueue {
     Queue(ProjectQueue),
-    /// The servers that have it cannot be asked.
     Away(AwayServers),
 }
 

@@ -30,7 +30,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a view waits that is drawn again and again, and that reads no key in that time.
 const WATCH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a queue is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpeningPurpose {
     /// To act under a name in a team that exists: a mistyped team is an error, and not created.
@@ -55,14 +54,12 @@ impl Deref for ProjectQueue {
 
 /// Wakes a command that waits for a change of requests.
 pub enum RequestListener<'q> {
-    /// Woken by the file system.
     Files(Waiter),
     /// Woken by news of the team, of which it keeps the last number.
     Team(&'q dyn TeamLink, Cell<u64>),
 }
 
 impl RequestListener<'_> {
-    /// Waits until something has happened, at most for this time.
     pub fn wait(&self, longest: Duration) {
         match self {
             Self::Files(waiter) => waiter.wait(longest),
@@ -143,12 +140,10 @@ impl ProjectQueue {
         }
     }
 
-    /// The requests and mailboxes, for a driver that keeps them.
     pub fn into_store(self) -> Arc<dyn RequestStore + Send + Sync> {
         self.0.into_store()
     }
 
-    /// The files that the hosts share; `None` for a directory.
     pub fn into_shared(self) -> Option<Arc<dyn SharedFiles>> {
         let team: Arc<dyn SharedFiles> = Arc::<dyn TeamLink>::clone(self.0.team_link()?);
         Some(team)
@@ -158,7 +153,6 @@ impl ProjectQueue {
         self.0.directory()
     }
 
-    /// What the hosts of a team share; `None` for a queue of one host.
     pub fn team_link(&self) -> Option<&dyn TeamLink> {
         self.0.team_link().map(|team| &**team)
     }

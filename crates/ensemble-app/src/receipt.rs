@@ -75,7 +75,6 @@ pub fn note_read(app: &App, delivery: &Delivery) -> Outcome {
     Ok(())
 }
 
-/// Follows one message.
 pub struct ReceiptTracker<'a> {
     queue: &'a ProjectQueue,
     mailbox: Name,

@@ -108,7 +108,6 @@ impl<'a> StartedAgents<'a> {
     }
 }
 
-/// How long to look at an agent.
 #[derive(Clone, Copy)]
 struct StartLook {
     deadline: Instant,
@@ -182,7 +181,6 @@ fn look_until(project: &Project, member: &Member, look: StartLook) -> StartScree
     }
 }
 
-/// The dialog in which an agent waits for a person now.
 pub fn dialog_of(project: &Project, member: &Member) -> Option<String> {
     let now = StartLook { deadline: Instant::now(), steady: Duration::ZERO };
     match look_until(project, member, now) {

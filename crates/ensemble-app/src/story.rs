@@ -29,7 +29,6 @@ use crate::text::{ago, elapsed, moment, one_line, plural, wrapped};
 use crate::usage::TeamUsage;
 use crate::{App, ids};
 
-/// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 200;
 /// Most messages without an answer that are shown in one part.
 const SINGLES_MAX: usize = 8;
@@ -313,7 +312,6 @@ fn head_of_message(
     ]
 }
 
-/// The question, and how to answer it while it is undecided.
 fn head_of_request(app: &App, queue: &ProjectQueue, id: &str) -> Vec<String> {
     let Some(entry) = requests(app, queue).ok().and_then(|requests| requests.get(id).ok()) else {
         return Vec::new();

@@ -121,7 +121,6 @@ pub fn judge_task(
     Ok(app.worktrees(&board)?.verdict(id, &holder, commit, says)?)
 }
 
-/// The board after a change of one of its tasks.
 pub struct ChangedTask {
     state: State,
     task: BoardTask,

@@ -16,9 +16,7 @@ use crate::diagnostics::say;
 use crate::failure::Outcome;
 use crate::text::plural;
 
-/// Directory of the other hosts' logs, in the state directory.
 const OTHERS: &str = "servers/logs";
-/// The file of the merged log.
 const MERGED: &str = "session-20000101-000000.ndjson";
 
 pub struct TeamLog {
@@ -64,7 +62,6 @@ impl TeamLog {
     }
 }
 
-/// The directories of the other hosts' logs.
 fn hosts(others: &Path) -> Vec<PathBuf> {
     let found = fs::read_dir(others).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = found.map(|host| host.path()).filter(|p| p.is_dir()).collect();

@@ -8,7 +8,6 @@ use ensemble_tmux::provider::cells;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How wide a cell of a table on a terminal may be, in columns.
 pub const CELL_WIDTH_MAX: usize = 64;
 
 /// A text in which nothing moves the cursor, changes colours or reverses the reading direction.

@@ -3,7 +3,6 @@
 use crate::App;
 use crate::failure::{Failure, Outcome};
 
-/// Why step queues are refused.
 pub const NO_SHARED_STEPS: &str = "step queues are a file of one host, and this team's mailboxes are on servers: \
                      set `steps: {postgres: ADDRESS}`";
 

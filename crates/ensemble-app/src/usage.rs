@@ -14,15 +14,12 @@ use crate::failure::Outcome;
 use crate::text::{age, plural};
 
 pub struct TeamUsage {
-    /// By agent, as its records say.
     pub agents: BTreeMap<Name, AgentUsage>,
     /// Agents, tasks and teams that have exceeded their budgets.
     pub parked: Vec<ParkedScope>,
-    /// Records that count for no agent.
     pub unclear: Vec<UnclearRollout>,
 }
 
-/// A reader of the records of all members as they grow.
 pub fn open_usage(project: &Project) -> Outcome<UsageReader> {
     Ok(UsageReader::new(project, project.config.budget.prices(project.root())?))
 }

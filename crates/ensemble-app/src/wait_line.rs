@@ -19,7 +19,6 @@ use crate::text::{elapsed, one_line};
 
 /// How long a wait stays silent.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
-/// Interval of redrawing.
 const TICK: Duration = Duration::from_millis(500);
 /// Back to the beginning of the terminal's line, whose rest is erased.
 const ERASE: &str = "\r\x1b[K";

@@ -28,15 +28,12 @@ use crate::failure::{Failure, Outcome};
 use crate::text::one_line;
 use crate::wait_line::WaitLine;
 
-/// How long a started watcher may take until it reports.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often its report is looked for without being woken.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a verb waits for a watcher that it has started by the way.
 const REVIVAL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a wrapper waits for the watcher that it has started.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a wrapper looks whether a watcher still runs.
 const WRAPPER_EVERY: Duration = Duration::from_secs(5);
 
 pub fn watcher_runs(project: &Project) -> bool {
@@ -138,7 +135,6 @@ fn start_in_background(project: &Project) -> Outcome {
     Ok(())
 }
 
-/// Returns when a watcher runs.
 fn await_lock(project: &Project, patience: Duration) {
     let waiter = Waiter::new(std::slice::from_ref(&project.state));
     let deadline = Instant::now() + patience;

@@ -31,7 +31,6 @@ use crate::text::with_members;
 pub struct TargetAgent {
     pub name: Name,
     pub mailbox: Name,
-    /// The host of the team that has it, if that is another one.
     pub host: Option<Name>,
     bound: Option<(PaneEntry, BoundPane)>,
 }
@@ -116,7 +115,6 @@ impl TargetAgent {
     }
 }
 
-/// The actor that asks and assigns here.
 pub fn assigner<'a>(
     app: &App,
     spool: &'a Spool,
@@ -146,7 +144,6 @@ pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) -> ensemble_core::Result
     }
 }
 
-/// A pane for a driver, which takes any.
 pub fn agent_pane<'a>(pane: &'a mut Option<MemberPane<'_>>) -> Option<&'a mut dyn AgentPane> {
     pane.as_mut().map(|pane| pane as _)
 }

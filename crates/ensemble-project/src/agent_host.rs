@@ -29,7 +29,6 @@ const IDLE_LOOKS: u32 = 2;
 
 /// How often to ask how a process ended that has just ended.
 const STATUS_LOOKS: u32 = 20;
-/// How long to wait in between.
 const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The pane of a member. One that existed before it joined is left open.
@@ -38,7 +37,6 @@ pub struct PaneHost {
     project: Project,
     member: Member,
     profile: Arc<Profile>,
-    /// Missing for an agent without a pane.
     pane: Option<BoundPane>,
     idle_looks: u32,
 }

@@ -9,10 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::project::Project;
 
-/// File beside the queue that lists the raised alarms.
 const FILE: &str = "alarms.json";
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The alarms, as the next watcher needs them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct AlarmList {
     version: u64,
@@ -22,7 +20,6 @@ pub struct AlarmList {
     pub unsent: Vec<UnsentAlarm>,
 }
 
-/// An alarm whose message is not stored yet.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct UnsentAlarm {
     #[serde(flatten)]
@@ -35,7 +32,6 @@ impl AlarmList {
         Self { version: 1, raised, unsent }
     }
 
-    /// Reads the list of the last watcher; empty if there is none.
     pub fn read(state: &Path) -> Result<Self> {
         Ok(read_json(&state.join(FILE), FILE_BYTES_MAX)?.unwrap_or_default())
     }
@@ -45,7 +41,6 @@ impl AlarmList {
     }
 }
 
-/// The alarms that the watcher of this project has raised, and whose conditions last.
 pub(crate) fn list_raised(project: &Project) -> Vec<AlarmKey> {
     AlarmList::read(&project.state).map(|list| list.raised).unwrap_or_default()
 }

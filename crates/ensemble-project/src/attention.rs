@@ -52,7 +52,6 @@ pub const MAIL_WAITS_MAX: Duration = Duration::from_secs(30);
 /// How long a request may wait for an agent that is present.
 pub const UNDECIDED_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The first words of a request, in characters.
 const ASKED_CHARS_MAX: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +59,6 @@ pub enum WatcherState {
     Runs,
     /// A process has its lock, and has given no sign of life for this long.
     Hangs(Duration),
-    /// No process has its lock.
     Missing,
 }
 
@@ -71,14 +69,12 @@ pub struct AwayServers {
     pub why: String,
     /// The first look at which they could not, if known.
     pub since: Option<Timestamp>,
-    /// The command or change that solves it.
     pub help: String,
 }
 
 /// A part of the project that cannot be read. It hides no other part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadablePart {
-    /// The mailbox, the request or the file.
     pub about: String,
     /// The fault, with the path.
     pub why: String,
@@ -97,7 +93,6 @@ pub enum UnreadCause {
     PartOrNoDescriptor,
 }
 
-/// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Need {
     pub need: Kind,
@@ -105,7 +100,6 @@ pub struct Need {
     /// Id of a task, request, message, scope or file.
     pub about: Option<String>,
     pub text: String,
-    /// When it began, if known.
     pub since: Option<Timestamp>,
     pub help: String,
     #[serde(skip)]
@@ -223,7 +217,6 @@ fn is_there(state: State) -> bool {
     !matches!(state, State::Shutdown | State::Gone)
 }
 
-/// Whether agents have left, and none is present.
 fn is_team_down(facts: &NeedFacts<'_>) -> bool {
     let has_left = |agent: &AgentView| agent.state == State::Shutdown && !agent.is_new;
     facts.agents.iter().any(has_left) && !facts.agents.iter().any(|agent| is_there(agent.state))

@@ -18,12 +18,10 @@ use ensemble_usage::{
 
 use crate::project::Project;
 
-/// The provider whose rollouts are found without hooks.
 const CODEX: &str = "codex";
 /// The variable that names another home of Codex.
 const CODEX_HOME: &str = "CODEX_HOME";
 
-/// Reads the records of all agents as they grow.
 #[derive(Debug)]
 pub struct UsageReader {
     project: Project,
@@ -33,7 +31,6 @@ pub struct UsageReader {
     prices: Prices,
     /// Times at which agents came up.
     ups: BTreeMap<String, Vec<Timestamp>>,
-    /// Rollouts by home of Codex.
     rollouts: BTreeMap<PathBuf, Rollouts>,
     /// Records that may belong to several agents, and count for none, as of the last reading.
     pub unclear: Vec<UnclearRollout>,
@@ -146,7 +143,6 @@ impl UsageReader {
     }
 }
 
-/// The home of an agent's Codex: as its configuration has it, or as that of this user.
 fn codex_home(member: &Member) -> Option<PathBuf> {
     let configured = |name: &str| member.env.get(name).map(PathBuf::from);
     let own = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);

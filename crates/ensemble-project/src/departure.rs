@@ -24,7 +24,6 @@ use crate::agent_host::{PaneHost, return_work};
 
 /// Maximum number of an agent's messages searched for obsolete questions.
 const QUESTIONS_MAX: usize = 10_000;
-/// Characters of a request's reason that are kept in the roster and the dead letters.
 const REASON_CHARACTERS_MAX: usize = 200;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +33,6 @@ pub enum DepartureResult {
         /// Processes that did not end.
         survivors: usize,
     },
-    /// Another process is doing it.
     Elsewhere,
     /// The waiting caller was asked to stop.
     Interrupted,

@@ -25,16 +25,13 @@ use crate::members::ObservedMember;
 use crate::panes;
 use crate::project::{Project, machine_name};
 
-/// The largest report of a host that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
 /// What a host reports on itself and its agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
-    /// The machine's own name, for people.
     pub machine: String,
-    /// Whether a watcher runs there.
     pub watched: bool,
     /// The agents that are up or leaving there.
     pub agents: Vec<HostAgent>,
@@ -48,9 +45,7 @@ pub struct HostAgent {
     pub mailbox: Name,
     /// How often it was started.
     pub generation: u64,
-    /// Whether it is up or leaving.
     pub member: MemberState,
-    /// Its state, as observed by its host's watcher.
     pub state: State,
     pub why: String,
     pub since: Option<Timestamp>,
@@ -64,12 +59,9 @@ const REPORT_AGE_MAX: Duration = Duration::from_secs(120);
 pub struct PingCall {
     pub worker: Name,
     pub by: Name,
-    /// The times of the handshake, in milliseconds.
     pub pong_wait_ms: u64,
-    /// The pause before the next ping, in milliseconds.
     pub retry_delay_ms: u64,
     pub attempts: u8,
-    /// Whether only a pong counts.
     #[serde(default)]
     pub needs_pong: bool,
 }
@@ -155,7 +147,6 @@ impl OtherHost {
     }
 }
 
-/// The directory of the other hosts' reports, below this state directory.
 pub fn directory(state: &Path) -> PathBuf {
     state.join("servers/hosts")
 }

@@ -22,7 +22,6 @@ const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct StartCount {
-    /// Days since 1970.
     day: i64,
     count: u32,
     /// When the last one began, in milliseconds since 1970.
@@ -31,7 +30,6 @@ struct StartCount {
 }
 
 impl AgentConfig {
-    /// How often a day its mail may start it.
     pub fn starts_max(&self) -> u32 {
         self.mail_starts_max.unwrap_or(STARTS_MAX)
     }
@@ -43,7 +41,6 @@ pub fn starts_left(project: &Project, name: &Name, agent: &AgentConfig, now: Tim
     count.map_or(0, |count| agent.starts_max().saturating_sub(count.count))
 }
 
-/// How long ago the mail of an agent last started it.
 pub fn last_start(project: &Project, name: &Name, now: Timestamp) -> Option<Duration> {
     let at = read(project, name).ok().map(|count| count.at).filter(|at| *at > 0)?;
     Some(now.since(Timestamp::from_unix_millis(at)))

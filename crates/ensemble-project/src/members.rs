@@ -40,7 +40,6 @@ pub struct ObservedMember {
     pub why: String,
 }
 
-/// Whether the screens of this provider say nothing about its work.
 pub fn is_script(provider: &str) -> bool {
     SCRIPTS.contains(&provider)
 }
@@ -102,7 +101,6 @@ pub fn by_supervisor(project: &Project, member: &Member) -> Option<PaneObservati
     Some(PaneObservation::Supervised { agent: agent.map(|(pid, _)| pid) })
 }
 
-/// Whether the command that starts a member may still be opening its pane.
 fn may_open(member: &Member, now: Timestamp) -> bool {
     now.since(member.since) < START_PATIENCE
 }
@@ -114,7 +112,6 @@ pub fn without_pane(member: &Member) -> PaneObservation {
     }
 }
 
-/// The last watcher's observations, from its status file.
 pub fn last_observed(status: &Path) -> Vec<ObservedMember> {
     let content = read_file(status, STATUS_BYTES_MAX).ok().flatten().unwrap_or_default();
     observed_in(&serde_json::from_slice(&content).unwrap_or_default())
@@ -125,7 +122,6 @@ pub(crate) fn observed_in(status: &serde_json::Value) -> Vec<ObservedMember> {
     members.filter_map(|member| ObservedMember::deserialize(member).ok()).collect()
 }
 
-/// The members that the last watcher has seen gone.
 pub fn last_gone(status: &Path) -> Vec<Name> {
     let seen = last_observed(status).into_iter();
     seen.filter(|observed| observed.state == State::Gone).map(|observed| observed.agent).collect()

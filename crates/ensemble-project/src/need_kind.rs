@@ -25,7 +25,6 @@ pub enum NeedKind {
 }
 
 impl NeedKind {
-    /// The stable word for it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",

@@ -5,7 +5,6 @@ use ensemble_core::{Error, Result};
 use crate::open_queue::{OpenQueue, QueueAccess};
 use crate::project::{CONFIG_FILE, Project};
 
-/// Refuses a team's servers.
 pub(crate) fn connect(
     project: &Project,
     _servers: &str,

@@ -52,7 +52,6 @@ impl OpenQueue {
         Self { mail, store, directory: Some(spool), link: None }
     }
 
-    /// A queue of a team on several hosts.
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no servers are connected to"))]
     pub(crate) fn of_team<T: Broker + RequestStore + TeamLink + 'static>(servers: Arc<T>) -> Self {
         let (mail, store) = (Arc::<T>::clone(&servers), Arc::<T>::clone(&servers));

@@ -73,7 +73,6 @@ use trusted::{read_config, user_config};
 pub use worktrees::WorktreesConfig;
 
 pub const QUEUE_DEFAULT: &str = "queue";
-/// The environment variable that names the queue.
 pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
 /// The project's configuration, beside the queue.
 pub const CONFIG_FILE: &str = "ensemble.yaml";
@@ -190,7 +189,6 @@ impl ProjectConfig {
         }
     }
 
-    /// Interval of full scans without an event.
     pub fn poll_interval(&self) -> Duration {
         let usual = Duration::from_secs(30);
         self.poll_interval.map_or(usual, Duration::from).max(Duration::from_secs(1))
@@ -330,7 +328,6 @@ impl Project {
         self.state.join("logs")
     }
 
-    /// The bindings of agents to panes, one file each.
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
     }
@@ -344,7 +341,6 @@ impl Project {
         TaskEnds::new(&self.queue, &self.state, self.reviews())
     }
 
-    /// Directory of pings and pongs.
     pub fn ready(&self) -> PathBuf {
         self.state.join("ready")
     }
@@ -358,7 +354,6 @@ impl Project {
         Sessions::open(&self.state)
     }
 
-    /// The directory that holds queue and state.
     pub fn root(&self) -> &Path {
         self.state.parent().unwrap_or(&self.state)
     }
@@ -399,12 +394,10 @@ impl Project {
         make_directory(&self.panes())
     }
 
-    /// The admission check that every interface makes before an agent begins something.
     pub fn admissions(&self) -> ProjectAdmission {
         ProjectAdmission::new(self.root(), &self.state).with_copy(self.shared_copy())
     }
 
-    /// The options for opening this project's queue.
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> SpoolOptions {
         let durability = self.config.durability.unwrap_or_default();
         let mut options = SpoolOptions { durability, recorder, ..SpoolOptions::default() };

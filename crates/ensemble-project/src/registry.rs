@@ -21,7 +21,6 @@ const FILE_END: &str = ".json";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownProject {
-    /// The project's name, as in `NAME@PROJECT`.
     pub name: Name,
     /// The queue's directory, by the path that was used last.
     pub queue: PathBuf,

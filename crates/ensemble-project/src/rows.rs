@@ -47,16 +47,13 @@ pub struct RosterRow {
     /// The agent as its file in the roster has it, or as its other place says.
     pub member: Member,
     pub came: MemberOrigin,
-    /// What its host reports, if it is an agent of another host.
     pub elsewhere: Option<RemotePresence>,
 }
 
 /// An agent of another host, as that host's watcher sees it.
 #[derive(Clone, Debug)]
 pub struct RemotePresence {
-    /// Where it is, in a few words.
     pub place: String,
-    /// The machine's name.
     pub machine: String,
     pub presence: Presence,
     pub since: Option<Timestamp>,
@@ -69,13 +66,10 @@ fn wrapper_line(provider: &str, name: &Name) -> String {
     format!("`ensemble {provider} --name {name}`")
 }
 
-/// The role of an agent of which none is known.
 const ROLE_UNKNOWN: &str = "unknown";
-/// The provider of an agent of which none is known.
 const PROVIDER_UNKNOWN: &str = "-";
 
 impl RosterRow {
-    /// A row of the roster's own files.
     pub fn of(member: Member) -> Self {
         let came = member.came();
         Self { member, came, elsewhere: None }

@@ -59,7 +59,6 @@ impl TeamLink for NatsTransport {
     }
 }
 
-/// The claims of this host on these servers.
 struct HostClaims {
     servers: Arc<NatsTransport>,
     claims: LadderClaims,

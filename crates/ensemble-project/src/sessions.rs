@@ -68,7 +68,6 @@ pub fn give_back_all<'a>(
     changed
 }
 
-/// What an agent's hooks have reported last, while its process lives.
 pub fn reported(sessions: &Sessions, agent: &Name) -> Option<ReportedActivity> {
     let session = sessions.get(agent).ok().flatten()?;
     session.lives().then(|| ReportedActivity::new(session.activity, session.detail.clone()))

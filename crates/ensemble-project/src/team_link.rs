@@ -41,7 +41,6 @@ pub trait TeamLink: SharedFiles {
     /// Calls another host. Returns the name of the call.
     fn call_host(&self, host: &Name, text: &str) -> Result<Name>;
 
-    /// The answer to a call, once there is one.
     fn answer_to(&self, host: &Name, call: &Name) -> Result<Option<String>>;
 
     fn forget_call(&self, host: &Name, call: &Name) -> Result<()>;

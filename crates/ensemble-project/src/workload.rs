@@ -30,7 +30,6 @@ use crate::status::ACTOR;
 
 /// How long a look waits for the server of the step queues.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The largest step database of which each page is checked, in bytes.
 const CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How long a server that did not answer is left alone.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -41,12 +40,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub struct TaskBooks {
     place: Option<Board>,
     board: Option<State>,
-    /// Why a board that exists cannot be read.
     unreadable: Option<String>,
     /// Path of the board that was read, with its identity, size and time.
     seen: Option<(PathBuf, FileId, u64, i128)>,
     steps: Option<StepStore>,
-    /// Why step queues that exist cannot be read.
     pub(crate) steps_fault: Option<Error>,
     /// Until then a server that did not answer is left alone.
     silent_until: Option<Monotonic>,
@@ -59,7 +56,6 @@ impl TaskBooks {
         books
     }
 
-    /// Reads again what has changed.
     pub fn refresh_books(&mut self, project: &Project) {
         let options = project.board_options(ACTOR, Arc::new(NullRecorder));
         let board = project.find_board(options, None).ok();
@@ -107,7 +103,6 @@ impl TaskBooks {
         }
     }
 
-    /// The caller waits for others, and for a server, only shortly.
     fn step_options(project: &Project) -> StepOptions {
         let mut options = StepOptions::new(project.root());
         if project.has_shared_steps() {
@@ -124,12 +119,10 @@ impl TaskBooks {
         self.place.as_ref()
     }
 
-    /// Why a blackboard that exists cannot be read.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         self.unreadable.as_deref()
     }
 
-    /// The steps that wait for an intervention.
     pub fn standing(&self, project: &Project) -> Result<Vec<StuckStep>> {
         match &self.steps {
             Some(steps) => steps.standing(),
@@ -176,7 +169,6 @@ fn fault_of_database(steps: &StepStore) -> Option<Error> {
 /// The work that agents hold, and the decisions they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// Pending decisions between agents, in a few words.
     pub waits_for: BTreeMap<Name, String>,
     /// Held messages, tasks, reviews and steps, by agent.
     pub holds: BTreeMap<Name, Vec<Holding>>,
@@ -208,9 +200,7 @@ impl Workload {
 
 #[derive(Debug, Default)]
 pub(crate) struct PendingRequests {
-    /// The oldest first.
     pub(crate) asked: Vec<AskedRequest>,
-    /// Requests that cannot be read, and why.
     pub(crate) unread: Vec<(Name, Error)>,
 }
 

@@ -29,7 +29,6 @@ use crate::queue::ProjectQueue;
 use crate::receipt::{Receipt, ReceiptTracker};
 use crate::text::age;
 
-/// How many messages of the mailbox are searched for the answer.
 const LOOKED_AT_MAX: usize = 1_000;
 /// How long a wait sleeps at most: a server is asked again, and a caller that gives up is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(250);
@@ -39,7 +38,6 @@ pub struct AwaitedReply<'a> {
     pub question: &'a Envelope,
     pub asked_in: &'a ProjectQueue,
     pub mailbox: Name,
-    /// The longest wait.
     pub patience: Duration,
 }
 

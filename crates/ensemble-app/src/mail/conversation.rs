@@ -23,7 +23,6 @@ use crate::mail::delivered::sender_of;
 use crate::mail::settling::SettleContext;
 use crate::queue::ProjectQueue;
 
-/// How many messages one look shows.
 const READ_MAX: usize = 100;
 
 /// Makes the mailbox of a person, where the queue has none yet.

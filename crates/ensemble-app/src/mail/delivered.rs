@@ -31,7 +31,6 @@ use crate::queue::ProjectQueue;
 use crate::text::{age, ago, clock, one_line, uncapitalized};
 use crate::{App, ids};
 
-/// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;
 /// For how long the shown command extends a lease.
 const EXTENSION: &str = "30m";
@@ -42,7 +41,6 @@ const LOG_BYTES_MAX: u64 = 1024 * 1024;
 pub use ensemble_core::message::PLAIN_TYPE;
 
 pub struct DeliveryInstructions {
-    /// How long the message is held.
     pub held: String,
     /// How many more messages could be received now, up to a limit.
     pub waiting: usize,
@@ -145,7 +143,6 @@ pub fn mailbox_flag(mailbox: &Name, holder: &Name) -> String {
     if mailbox == holder { String::new() } else { format!(" --mailbox {mailbox}") }
 }
 
-/// Who sent what, in words.
 fn heading(
     people: &[Name],
     envelope: &Envelope,
@@ -227,7 +224,6 @@ fn again(app: &App, queue: &ProjectQueue, delivery: &Delivery) -> Option<String>
     })
 }
 
-/// All commands that apply, by name.
 fn commands(
     app: &App,
     queue: &ProjectQueue,
@@ -317,7 +313,6 @@ pub(crate) fn body_json(text: &str) -> Value {
     fields.ok().filter(|fields| !fields.is_empty()).map_or_else(|| text.into(), Value::Object)
 }
 
-/// How the sender of a message is known.
 pub fn sender_of(queue: &ProjectQueue, delivery: &Delivery) -> SenderEvidence {
     let Delivery { envelope, lease, .. } = delivery;
     let proven = queue.directory().map(|spool| spool.proves_sender(lease, &envelope.from));

@@ -42,7 +42,6 @@ pub struct MessageView {
     attachment_path: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     commands: Option<Value>,
-    /// Why the message cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -62,7 +61,6 @@ enum ContentView {
     },
 }
 
-/// Fields that a holder reads beside its message.
 #[derive(Debug, Serialize)]
 struct DeliveryView {
     lease_seconds: u64,

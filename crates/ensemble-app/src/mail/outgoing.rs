@@ -54,7 +54,6 @@ impl<'a> OutgoingMail<'a> {
         self.queue.ok_or_else(|| Failure::new(VerbExit::Busy, away()))
     }
 
-    /// The mailboxes of all agents but the sender.
     pub fn everyone(&self, sender: &Name) -> Outcome<Vec<Name>> {
         let text = "who is in the team is not known while the servers are away";
         let queue = self.queue.ok_or_else(|| Failure::refused(text))?;

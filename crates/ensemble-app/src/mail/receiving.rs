@@ -106,14 +106,12 @@ pub struct AwaitedMail<'q> {
 }
 
 enum WaitMedium<'q> {
-    /// Woken by the file system.
     Files(MailWait<&'q Spool>),
     /// Woken by news of the team; here are the leases that this process observes.
     Team(Box<MailboxLeases>),
 }
 
 impl<'q> AwaitedMail<'q> {
-    /// Begins to wait for what `agent` may take from `mailbox`.
     pub fn begin(
         project: &Project,
         queue: &'q ProjectQueue,

@@ -36,7 +36,6 @@ pub struct ReplyOutcome {
     pub id: MessageId,
     pub to: Name,
     pub answered: MessageId,
-    /// Whether the answered message is settled.
     pub settled: bool,
     /// How many more messages wait for the one who answered.
     pub waiting: usize,

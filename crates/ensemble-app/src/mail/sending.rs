@@ -21,7 +21,6 @@ const NAMES_SHOWN_MAX: usize = 12;
 pub struct MessageHeaders {
     /// Its type; `None` is the type of a plain message.
     pub kind: Option<Name>,
-    /// An id of the sender's own.
     pub id: Option<MessageId>,
     /// A higher one is received first.
     pub priority: u8,

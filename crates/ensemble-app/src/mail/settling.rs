@@ -30,14 +30,11 @@ use crate::queue::ProjectQueue;
 use crate::steps::refuse_open_step;
 use crate::watcher_start::watcher_runs;
 
-/// The parts of a project that settling needs.
 pub struct SettleContext<'a> {
     app: &'a App,
     pub store: &'a dyn RequestStore,
-    /// The kinds of requests that are configured.
     pub kinds: Kinds,
     pub ends: TaskEnds,
-    /// Where the end of a task is recorded.
     pub recorder: &'a dyn Recorder,
 }
 
@@ -53,7 +50,6 @@ pub enum UnheldMessage {
 }
 
 impl<'a> SettleContext<'a> {
-    /// The context for the project of a verb.
     pub fn of(
         app: &'a App,
         store: &'a dyn RequestStore,
@@ -63,7 +59,6 @@ impl<'a> SettleContext<'a> {
         Ok(Self { app, store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
     }
 
-    /// Settles a held message.
     pub fn settle(self, lease: &Lease) -> Outcome {
         // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened
         // to it.

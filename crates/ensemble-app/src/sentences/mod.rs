@@ -26,7 +26,6 @@ use families::{
 
 /// The first words of a message where it is sent, in characters.
 const SENT_CHARS_MAX: usize = 200;
-/// The first words by which a message is named afterwards, in characters.
 const NAMED_CHARS_MAX: usize = 40;
 /// Most messages whose words are kept.
 const KNOWN_MAX: usize = 20_000;
@@ -36,7 +35,6 @@ const RECENT_MAX: usize = 12;
 const RECENT_FOR: Duration = Duration::from_secs(30);
 /// How long before its cause an effect may be recorded.
 const EFFECT_WITHIN: Duration = Duration::from_secs(1);
-/// Length of the ids that Ensemble makes.
 const ID_CHARS: usize = 36;
 
 /// How much a sentence matters.
@@ -52,7 +50,6 @@ pub enum SentenceWeight {
     Detail,
 }
 
-/// A record in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sentence {
     pub weight: SentenceWeight,
@@ -60,7 +57,6 @@ pub struct Sentence {
     pub text: String,
 }
 
-/// The parts of a message that sentences mention.
 #[derive(Clone, Debug, Default)]
 struct NamedMessage {
     from: String,

@@ -156,7 +156,6 @@ fn refuse_missing(missing: &[(String, &Name)]) -> Outcome {
 pub struct StartedSession {
     pub name: String,
     pub socket: String,
-    /// Whether it was started now.
     pub started: bool,
     /// The watcher is to come up in the session's first window.
     pub watcher_started: bool,

@@ -13,7 +13,6 @@ use super::{AwayServers, UnreadablePart, WatcherState};
 use crate::short_ids::ShortIds;
 use crate::troubles::BoardTrouble;
 
-/// The facts about an agent that its needs depend on.
 #[derive(Clone, Debug)]
 pub struct AgentView {
     pub name: Name,
@@ -24,11 +23,9 @@ pub struct AgentView {
     /// Tasks in its hands.
     pub holds: Vec<String>,
     pub unread: u64,
-    /// How long the oldest of them has waited.
     pub waited: Option<Duration>,
     /// The watcher's last note on its nudges.
     pub nudges: Option<String>,
-    /// Whether a person can attach to it.
     pub has_pane: bool,
     /// The terminal in which the person has started it, if it runs in one.
     pub terminal: Option<String>,
@@ -40,7 +37,6 @@ pub struct AgentView {
     pub machine: Option<String>,
 }
 
-/// A task that became a dead letter.
 #[derive(Clone, Debug)]
 pub struct DeadTask {
     pub mailbox: Name,
@@ -56,13 +52,11 @@ pub struct DeadTask {
 /// A file in a drop box that cannot be routed as it is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrandedFile {
-    /// Path of the file, below the queue.
     pub path: String,
     pub why: String,
     pub help: String,
 }
 
-/// Mail for the person who runs the team, not read yet.
 #[derive(Clone, Debug)]
 pub struct PersonMail {
     pub id: MessageId,
@@ -80,21 +74,16 @@ pub struct PersonMail {
 pub enum MailAct {
     Writes,
     Answers,
-    /// Returns a message that is not delivered any more.
     Returns,
-    /// Agrees to be shut down.
     Leaves,
-    /// Refuses to be shut down.
     Stays,
 }
 
 #[derive(Clone, Debug)]
 pub struct NeedFacts<'a> {
     pub now: Timestamp,
-    /// The command that starts a watcher.
     pub watcher_remedy: &'static str,
     pub watcher: WatcherState,
-    /// Process of the watcher, if it is known.
     pub watcher_pid: Option<u32>,
     /// Why the servers cannot be asked, if they have the mailboxes.
     pub servers_away: Option<&'a AwayServers>,

@@ -18,7 +18,6 @@ use crate::workload::{TaskBooks, Workload};
 /// How much of the end of the log is searched for signs of life, in bytes.
 const LOG_BYTES_MAX: u64 = 512 * 1024;
 
-/// The sources in which agents are looked up.
 pub(super) struct AgentLookup<'a> {
     pub(super) project: &'a Project,
     pub(super) source: OverviewSource<'a>,
@@ -170,7 +169,6 @@ fn find<'a>(mailboxes: &'a [MailboxOverview], name: &Name) -> Option<&'a Mailbox
     mailboxes.get(at)
 }
 
-/// When an agent's pane has last shown something.
 fn active_at(row: &RosterRow) -> Result<Option<Timestamp>> {
     let Some(binding) =
         row.member.binding.as_ref().filter(|it| row.member.is_present() && it.is_in_tmux())

@@ -28,7 +28,6 @@ const REMEDIES: [(&[&str], &str); 7] = [
     (&[], "start the servers, or correct `transport` in ensemble.yaml"),
 ];
 
-/// What helps against a fault of servers; the last of the remedies where no other fits.
 pub fn server_remedy(why: &str) -> &'static str {
     let said = why.to_lowercase();
     let fits = |words: &[&str]| words.is_empty() || words.iter().any(|word| said.contains(word));
@@ -36,14 +35,12 @@ pub fn server_remedy(why: &str) -> &'static str {
 }
 
 impl AwayServers {
-    /// What a failure says of the servers.
     pub fn because(why: impl Into<String>) -> Self {
         let why = why.into();
         let help = server_remedy(&why).to_owned();
         Self { why, since: None, help }
     }
 
-    /// Since when a watcher has not reached them.
     pub const fn since(mut self, since: Option<Timestamp>) -> Self {
         self.since = since;
         self

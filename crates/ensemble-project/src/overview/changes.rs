@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use ensemble_core::watch::FsEvent;
 
-/// The directories in which something may have changed since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectChanges {
     /// Everywhere: each part is asked for its stamps.
@@ -19,7 +18,6 @@ impl ProjectChanges {
         Self::In(BTreeSet::new())
     }
 
-    /// Adds the change of an event. Lost events may have been anywhere.
     pub fn add(&mut self, event: FsEvent) {
         let Self::In(dirs) = self else { return };
         match event {

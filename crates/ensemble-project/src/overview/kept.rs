@@ -75,7 +75,6 @@ impl<T> CachedPart<T> {
         Ok(value)
     }
 
-    /// The next call reads again.
     pub(super) fn forget(&mut self) {
         self.value = None;
     }

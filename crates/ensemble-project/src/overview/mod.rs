@@ -51,7 +51,6 @@ pub use watcher_view::{WatcherView, has_old_config, watcher_remedy};
 
 #[derive(Clone, Copy)]
 pub enum OverviewSource<'a> {
-    /// In the queue's directory.
     Here(&'a Spool),
     Remote(&'a dyn RequestStore),
     /// On servers that cannot be asked. The directory of this host is not shown instead.
@@ -83,7 +82,6 @@ impl<'a> OverviewSource<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateSource {
-    /// A look at each pane now.
     Panes,
     /// What a running watcher has seen; without one, the panes.
     Watcher,
@@ -95,11 +93,9 @@ pub struct AgentOverview {
     pub presence: Presence,
     /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
-    /// Messages, tasks, reviews and steps in its hands.
     pub holds: Vec<Holding>,
     /// Unread messages of its mailbox, counted up to [`COUNT_MAX`].
     pub unread: u64,
-    /// How long the oldest of them has waited.
     pub waited: Option<Duration>,
     /// Whether it is at rest, and may take none of them now.
     pub is_kept_back: bool,
@@ -110,13 +106,11 @@ pub struct AgentOverview {
 #[derive(Clone, Debug)]
 pub struct MailboxOverview {
     pub name: Name,
-    /// Counts of its messages, up to [`COUNT_MAX`].
     pub glance: Glance,
     /// The messages that it has refused for want of room.
     pub overflow: Option<MailboxOverflow>,
 }
 
-/// All that is known of a team now.
 #[derive(Clone, Debug)]
 pub struct Overview {
     pub at: Timestamp,
@@ -125,25 +119,19 @@ pub struct Overview {
     pub mailboxes: Vec<MailboxOverview>,
     /// The people who run the team, each with a mailbox of that name.
     pub people: Vec<Name>,
-    /// Held messages, tasks, reviews and steps, by agent.
     pub holds: BTreeMap<Name, Vec<Holding>>,
-    /// Requests without a decision, the oldest first.
     pub pending: Vec<AskedRequest>,
     /// Requests that passed their deadline without a decision, and that call for a person.
     pub undecided: Vec<AskedRequest>,
-    /// Ladders of tasks that are not acked, the highest phase first.
     pub ladders: Vec<LadderFile>,
     pub troubles: Vec<BoardTrouble>,
     pub steps: Vec<StuckStep>,
-    /// Tasks of the blackboard that are not finished.
     pub open_tasks: u64,
-    /// The needs of a person, the worst first.
     pub needs: Vec<Need>,
     /// Why the servers could not be asked. Mailboxes, requests and received messages are then not known.
     pub away: Option<AwayServers>,
     /// Parts that could not be read. Each is a need.
     pub unreadable: Vec<UnreadablePart>,
-    /// Other facts that could not be read.
     pub warnings: Vec<String>,
 }
 
@@ -167,7 +155,6 @@ impl Overview {
         join_by_cause(&self.needs).iter().filter(|need| need.need.is_urgent()).count()
     }
 
-    /// Whether an agent is busy, or any work is in hand or waits.
     pub fn is_at_work(&self) -> bool {
         let is_at_rest = |agent: &AgentOverview| {
             matches!(agent.presence.state, State::Idle | State::Shutdown | State::Gone)
@@ -232,7 +219,6 @@ impl Overview {
 }
 
 impl MailboxOverview {
-    /// How long its oldest message has waited.
     pub fn waited(&self) -> Option<Duration> {
         let glance = &self.glance;
         let is_due = glance.waiting > glance.delayed;

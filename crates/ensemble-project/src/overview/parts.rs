@@ -25,7 +25,6 @@ use crate::workload::TaskBooks;
 pub const COUNT_MAX: u64 = 1000;
 const DEAD_READ_MAX: usize = 50;
 const MAIL_READ_MAX: usize = 50;
-/// The first words of a message for the person, in characters.
 const WORDS_CHARS_MAX: usize = 60;
 /// The type of the answer to a shutdown request.
 const FAREWELL_TYPE: &str = "shutdown_response";
@@ -59,7 +58,6 @@ pub fn glance(
 #[derive(Debug)]
 pub(super) struct SeenMailbox {
     pub(super) view: MailboxOverview,
-    /// Received messages, by holder.
     pub(super) held: Vec<(Name, Holding)>,
     pub(super) dead: SeenLetters,
     /// Notices of requests that were not decided.
@@ -157,7 +155,6 @@ pub(super) fn mailbox_places(mailboxes: &Path, name: &Name) -> Vec<PathBuf> {
     states.into_iter().chain([home]).collect()
 }
 
-/// The directories of the drop boxes, and that of the mailboxes to which their files go.
 pub(super) fn box_places(project: &Project) -> Vec<PathBuf> {
     let table = project.drop_boxes().ok();
     let specs = table.iter().flat_map(|table| table.iter());
@@ -273,13 +270,11 @@ fn said_to_person(envelope: &Envelope) -> Option<(MailAct, String)> {
     }
 }
 
-/// The field that is read of a returned message.
 #[derive(serde::Deserialize)]
 struct ReturnedMail {
     reason: String,
 }
 
-/// The fields that are read of an answer to a shutdown request.
 #[derive(serde::Deserialize)]
 struct ShutdownAnswer {
     approve: bool,
@@ -289,7 +284,6 @@ struct ShutdownAnswer {
     reason: String,
 }
 
-/// The dead letters of a mailbox, or of all.
 #[derive(Debug, Default)]
 pub(super) struct SeenLetters {
     /// Tasks, and that no later attempt replaces. Requests and notices need no person.

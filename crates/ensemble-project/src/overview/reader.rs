@@ -50,14 +50,12 @@ use crate::stranded::find_stranded;
 use crate::troubles;
 use crate::workload::{self, TaskBooks, Workload};
 
-/// How long a part may be shown that no stamp has said to be changed.
 const WHOLE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Fewer mailboxes are not worth another thread.
 const MAILBOXES_A_THREAD: usize = 200;
 const THREADS_MAX: usize = 8;
 
-/// The result of the last look.
 pub struct OverviewReader {
     project: Project,
     books: TaskBooks,
@@ -253,7 +251,6 @@ impl OverviewReader {
         look.agents(&roster.members, &self.books, &mail.views, evidence)
     }
 
-    /// The directories in which a change may change the overview, as of the last look.
     pub fn places(&self) -> Vec<PathBuf> {
         let project = &self.project;
         let mailboxes = parts::mailboxes_dir(project);
@@ -377,7 +374,6 @@ impl OverviewReader {
     }
 }
 
-/// A part; one that cannot be read is noted, and empty.
 fn noted<T: Default>(read: Result<T>, about: &str, unreadable: &mut Vec<UnreadablePart>) -> T {
     read.unwrap_or_else(|error| {
         unreadable.push(UnreadablePart::new(about, &error));

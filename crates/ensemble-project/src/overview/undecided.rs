@@ -18,7 +18,6 @@ use ensemble_core::requests::{
 };
 use ensemble_core::spool::State;
 
-/// Most messages of a mailbox on servers that are looked through.
 const READ_MAX: usize = 200;
 /// The end of the id of the notice; the request's id is before it.
 const NOTICE_END: &str = ".expired";
@@ -30,7 +29,6 @@ pub(super) fn find_waiting(queue: &dyn Broker, mailbox: &Name) -> Result<Vec<Mes
     Ok(found.into_iter().map(|found| found.id).collect())
 }
 
-/// What the notices of a mailbox say of tasks that were settled without their plan.
 pub(super) fn unplanned(
     queue: &dyn Broker,
     mailbox: &Name,

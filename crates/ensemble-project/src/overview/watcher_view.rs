@@ -18,27 +18,22 @@ use crate::project::{CONFIG_FILE, Project};
 use crate::status::{self, SILENCE_MAX, STATUS_BYTES_MAX};
 use crate::troubles::BoardTrouble;
 
-/// The command that starts the watcher of a team. For a team, it runs in a window of its session.
 const FOR_TEAM: &str = "`ensemble up`";
-/// The command that starts a watcher of a queue without a team.
 const FOR_QUEUE: &str = "`ensemble admin watch &`";
 
 /// Name of the trouble of a watcher in which something fails again and again.
 const FAILING: &str = "failing";
 
-/// The watcher of a project, as seen from outside.
 #[derive(Clone, Debug)]
 pub struct WatcherView {
     /// The holder of the watcher's lock: process and program.
     pub holder: Option<String>,
-    /// Process of the holder, where the system says it.
     pub pid: Option<u32>,
     /// How long the holder has given no sign of life, if known.
     pub silent: Option<Duration>,
     said: Arc<WrittenStatus>,
 }
 
-/// The last status that a watcher has written.
 #[derive(Debug, Default)]
 pub(super) struct WrittenStatus {
     status: Option<Value>,
@@ -74,7 +69,6 @@ impl WatcherView {
         Self { holder, pid, silent, said }
     }
 
-    /// Whether a watcher runs, and whether it does its work.
     pub fn state(&self) -> WatcherState {
         match (&self.holder, self.silent) {
             (None, _) => WatcherState::Missing,
@@ -104,7 +98,6 @@ impl WatcherView {
         servers["gone_since"].as_str()?.parse().ok()
     }
 
-    /// The failures that persist in the running watcher.
     pub(super) fn failures(&self) -> Vec<BoardTrouble> {
         let status = self.status().filter(|_| self.runs() && self.has_reported());
         let failures = status.and_then(|status| status["failures"].as_array());
@@ -149,7 +142,6 @@ pub fn has_old_config(project: &Project) -> bool {
     started.is_some() && changed(&project.queue.with_file_name(CONFIG_FILE)) > started
 }
 
-/// `1 time`, `2 times`.
 fn times(count: u64) -> String {
     if count == 1 { "1 time".to_owned() } else { format!("{count} times") }
 }

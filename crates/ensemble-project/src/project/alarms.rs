@@ -28,7 +28,6 @@ pub struct AlarmsConfig {
 super::merge::fill_absent!(AlarmsConfig: to, orphan, stalled, draft, untaken);
 
 impl AlarmsConfig {
-    /// How long a condition may last before its alarm is raised.
     pub fn graces(&self) -> AlarmGraces {
         let usual = AlarmGraces::default();
         let or = |set: Option<ConfigDuration>, usual| set.map_or(usual, Duration::from);

@@ -60,7 +60,6 @@ impl ProjectConfig {
         Ok(())
     }
 
-    /// Times of the handshake before an assignment.
     pub fn handshake(&self) -> ready::PingTimes {
         let usual = ready::PingTimes::default();
         let ReadinessConfig { wait, retry, attempts } = self.readiness;

@@ -22,7 +22,6 @@ impl Project {
         here.chain(self.shared_copy()).collect()
     }
 
-    /// Whether the blackboard is on the servers of the team, and not in the directory of one host.
     pub fn has_shared_board(&self) -> bool {
         self.shared_copy().is_some()
     }

@@ -60,7 +60,6 @@ impl BudgetConfig {
         Ok(())
     }
 
-    /// The limits, without what was allowed since.
     pub fn budgets(&self) -> ProjectBudgets {
         let mut budgets = ProjectBudgets::default();
         (budgets.agent, budgets.task, budgets.team) = (self.agent, self.task, self.team);

@@ -7,7 +7,6 @@ use super::ProjectConfig;
 const HISTORY_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 impl ProjectConfig {
-    /// How long rejected files, counts of reviews, batches and segments of the event log are kept.
     pub fn history_kept(&self) -> Duration {
         self.history.map_or(HISTORY_DEFAULT, Duration::from)
     }

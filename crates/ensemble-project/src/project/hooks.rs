@@ -18,12 +18,10 @@ pub struct HooksConfig {
 super::merge::fill_absent!(HooksConfig: carry_bytes, providers);
 
 impl HooksConfig {
-    /// The default of `carry_bytes`.
     pub const CARRY_BYTES: u32 = 4096;
     /// The largest `carry_bytes`: plain text of this size fits into one pipe.
     pub const CARRY_BYTES_MAX: u32 = 32 * 1024;
 
-    /// How many bytes of messages one hook hands over.
     pub fn carry_bytes(&self) -> usize {
         let bytes = self.carry_bytes.unwrap_or(Self::CARRY_BYTES).min(Self::CARRY_BYTES_MAX);
         usize::try_from(bytes).unwrap_or_default()

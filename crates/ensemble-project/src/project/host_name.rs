@@ -11,7 +11,6 @@ const DIGITS: usize = 8;
 /// Longest part of a machine's name that is used.
 const NAME_MAX: usize = 40;
 
-/// The machine's own name, as the system has it.
 pub(crate) fn machine_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
 }

@@ -20,7 +20,6 @@ super::merge::fill_absent!(LeasesConfig: extend_max);
 impl LeasesConfig {
     const EXTEND_MAX: Duration = Duration::from_secs(8 * 60 * 60);
 
-    /// How long the watcher extends a lease.
     pub fn extend_max(self) -> Duration {
         self.extend_max.map_or(Self::EXTEND_MAX, Duration::from)
     }

@@ -10,7 +10,6 @@ use super::host_name::host_of;
 use super::{CONFIG_FILE, Project};
 use ensemble_core::message::ConfigDuration;
 
-/// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";
 
 const TEAM_DEFAULT: &str = "team";
@@ -75,7 +74,6 @@ impl Project {
         self.servers().map(|servers| servers.is_some())
     }
 
-    /// This host's name in the team.
     pub fn host(&self) -> Result<Name> {
         match &self.config.nats.host {
             Some(host) => Ok(host.clone()),
@@ -83,7 +81,6 @@ impl Project {
         }
     }
 
-    /// The name of the team.
     pub fn team_name(&self) -> Result<Name> {
         self.config
             .nats

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::need_kind::NeedKind;
 use ensemble_core::message::ConfigDuration;
 
-/// How long a need lasts before a person is notified, by default.
 const DELAY: Duration = Duration::from_secs(1);
 const DAY_MINUTES: u16 = 24 * 60;
 
@@ -130,7 +129,6 @@ impl AlertOccasion {
 }
 
 impl QuietHours {
-    /// Whether a minute of the local day, from 0, is quiet.
     pub const fn contains(self, minute: u16) -> bool {
         match self.from <= self.to {
             true => self.from <= minute && minute < self.to,

@@ -4,7 +4,6 @@ use ensemble_core::message::Name;
 
 use super::Project;
 
-/// The login name of the user.
 const USER_VARIABLE: &str = "USER";
 
 impl Project {

@@ -36,7 +36,6 @@ pub struct StepsConfig {
 super::merge::fill_absent!(StepsConfig: postgres, password_file, root_certificates, patience);
 
 impl Project {
-    /// Whether the step queues are on a server, for all hosts.
     pub const fn has_shared_steps(&self) -> bool {
         self.config.steps.postgres.is_some()
     }

@@ -113,7 +113,6 @@ pub(super) fn refuse_twins(agents: &BTreeMap<Name, AgentConfig>, path: &Path) ->
 }
 
 impl AgentConfig {
-    /// Refuses names that mean something else.
     pub(super) fn check_names(&self, agent: &Name, people: &[Name], path: &Path) -> Result<()> {
         for (field, name) in [("", Some(agent)), (".mailbox", self.mailbox.as_ref())] {
             let Some(name) = name else { continue };

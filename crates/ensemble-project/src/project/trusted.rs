@@ -48,7 +48,6 @@ fn refuse_missed(path: &Path) -> Result<()> {
     Err(Error::malformed(path, "file", detail))
 }
 
-/// As [`durable::read_trusted_file`], for a text.
 pub(super) fn read_trusted_text(
     path: &Path,
     inside: Option<&Path>,

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::Project;
 use ensemble_core::message::ConfigDuration;
 
-/// Default time limit of tests.
 const TESTS_LIMIT: Duration = Duration::from_secs(1_800);
 
 /// `worktrees` in `ensemble.yaml`: the directories of tasks, and the branch for approved work.
@@ -69,7 +68,6 @@ impl WorktreesConfig {
     }
 }
 
-/// The reason why worktrees may not be in this directory.
 fn trouble_with(directory: &str) -> Option<&'static str> {
     let mut parts = Path::new(directory).components().filter(|part| *part != Component::CurDir);
     let first = parts.clone().next();

@@ -34,7 +34,6 @@ pub(super) struct HookedLine {
     pub(super) env: Vec<(String, String)>,
 }
 
-/// Hooks of an agent as its program takes them.
 #[derive(Default)]
 struct HookLaunch {
     before: Vec<String>,
@@ -81,7 +80,6 @@ impl ProjectTeam<'_> {
         Ok(HookedLine { command: format!("{first}{before}{program}{arguments}{rest}{said}"), env })
     }
 
-    /// Whether the command of an agent begins with the program of its profile.
     pub(super) fn begins_with_program(&self, plan: &AgentPlan) -> Result<bool> {
         let profile = self.project.profiles()?.get(&plan.provider)?;
         let command = plan.command.as_deref().unwrap_or_default();

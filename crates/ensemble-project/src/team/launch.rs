@@ -35,7 +35,6 @@ pub enum HowBrought {
     /// It ran already and is recorded now: the process that started it was killed before the
     /// record.
     Adopted,
-    /// Its pane existed already and was adopted.
     Joined,
     /// It is being shut down; no action.
     Leaving,
@@ -176,7 +175,6 @@ impl ProjectTeam<'_> {
         Ok(LaunchOrder { command, env, generation: member.generation })
     }
 
-    /// The variables by which an agent is known.
     fn own_variables(
         &self,
         name: &Name,
@@ -194,7 +192,6 @@ impl ProjectTeam<'_> {
         own.into_iter().map(|(name, value)| (name.to_owned(), value))
     }
 
-    /// Records the next generation before the agent starts.
     fn begin_generation(
         &self,
         plan: &AgentPlan,
@@ -253,7 +250,6 @@ impl ProjectTeam<'_> {
         self.finish(changed.ok_or_else(|| vanished(plan))?, how)
     }
 
-    /// Writes the binding last.
     pub(super) fn finish(&self, member: Member, how: HowBrought) -> Result<LaunchedAgent> {
         self.write_binding(&member)?;
         let pane = member.binding.as_ref().map(|binding| &binding.id);

@@ -48,7 +48,6 @@ pub use member_pane::{MemberPane, PaneOpener};
 pub use plan::AgentPlan;
 pub use wrapped::PreparedLaunch;
 
-/// The socket of the team's own tmux server, below the state directory.
 const SOCKET_FILE: &str = "tmux.sock";
 /// The longest path of a socket, in bytes (`sun_path` with its terminator).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -64,7 +63,6 @@ const SIZE_DEFAULT: (u16, u16) = (200, 50);
 /// How long to wait for another process that is bringing up the same team.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A project's team and its tmux session.
 pub struct ProjectTeam<'a> {
     project: &'a Project,
     spool: &'a Spool,

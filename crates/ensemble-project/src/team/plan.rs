@@ -15,7 +15,6 @@ const SHELL: &str = "exec \"${SHELL:-/bin/sh}\"";
 /// Variables that only Ensemble sets.
 const RESERVED: &str = "ENSEMBLE_";
 
-/// The intended state of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlan {
     pub name: Name,
@@ -25,7 +24,6 @@ pub struct AgentPlan {
     /// The command to start; `None` for an agent with an existing pane.
     pub command: Option<String>,
     pub directory: PathBuf,
-    /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
     /// The pane to adopt instead of starting a program.
     pub pane: Option<String>,

@@ -26,7 +26,6 @@ impl ProjectTeam<'_> {
 }
 
 impl AgentPlan {
-    /// The program that this plan would start and that cannot be found, whether or not the agent runs already.
     pub fn unknown_program(&self) -> Option<&str> {
         let program = self.command.as_deref().and_then(first_program)?;
         let mut shell = Command::new("sh");

@@ -46,7 +46,6 @@ impl ProjectTeam<'_> {
         Ok(PreparedLaunch { launch, socket })
     }
 
-    /// Records where the agent runs.
     pub fn enter_wrapped(&self, name: &Name, generation: u64, binding: Binding) -> Result<Member> {
         let changed = self.roster().change(name, |current| {
             let current = current.filter(|member| member.generation == generation);
@@ -89,7 +88,6 @@ fn is_plain(command: &str) -> bool {
     !has_assignment && !command.starts_with("exec ") && !unquoted(command).any(is_operator)
 }
 
-/// The characters outside of single quotes.
 fn unquoted(command: &str) -> impl Iterator<Item = char> {
     command.split('\'').step_by(2).flat_map(str::chars)
 }

@@ -19,9 +19,7 @@ use ensemble_core::dropbox::{BoxSpec, DROP_BOXES, PathPattern, RouteRule, Routes
 use ensemble_core::message::{Name, ReservedName, is_temporary_file};
 use ensemble_core::{Error, Result};
 
-/// The box whose files are not routed.
 const ACK_BOX: &str = "ack";
-/// The name that means the queue's own directory.
 const QUEUE_ITSELF: &str = ".";
 /// Directories of the queue that are used for other files.
 const RESERVED: [&str; 7] =
@@ -30,7 +28,6 @@ const RESERVED: [&str; 7] =
 const CALENDAR: &str = "calendar.json";
 /// The largest number of configured boxes: each takes one watch of the kernel.
 pub(super) const BOXES_MAX: usize = 32;
-/// The longest pattern, in bytes: file names have at most as many.
 const PATTERN_BYTES_MAX: usize = 255;
 
 /// A drop box as it is in a configuration.
@@ -84,7 +81,6 @@ impl Default for BoxTable {
 }
 
 impl BoxTable {
-    /// The built-in boxes and those of a configuration.
     pub fn new(rules: &[BoxRule]) -> Result<Self> {
         let mut table = Self::default();
         for (index, rule) in rules.iter().enumerate() {
@@ -95,7 +91,6 @@ impl BoxTable {
         Ok(table)
     }
 
-    /// Adds a box.
     pub fn add(&mut self, rule: &BoxRule) -> Result<(), RouteRefusal> {
         let name = rule.name.as_str();
         if DROP_BOXES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -123,7 +118,6 @@ impl BoxTable {
         Ok(())
     }
 
-    /// The boxes in their order.
     pub fn iter(&self) -> impl Iterator<Item = &BoxSpec> {
         self.boxes.iter()
     }
