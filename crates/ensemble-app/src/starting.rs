@@ -18,10 +18,9 @@ use ensemble_core::agent::AgentState;
 use ensemble_core::driver::{LOOK_INTERVAL, nap};
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_project::Project;
-use ensemble_project::members;
 use ensemble_project::team::{HowBrought, LaunchedAgent};
 use ensemble_project::wrapped_terminal::own_terminal;
+use ensemble_project::{Project, members};
 use ensemble_team::roster::{Member, MemberOrigin, PaneObservation};
 use ensemble_tmux::provider::Judgement;
 

@@ -4,7 +4,6 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change the behaviour.
 
-mod alarms;
 mod assigning;
 mod board;
 mod budget;
@@ -12,18 +11,14 @@ mod door;
 mod drop_boxes;
 mod empty;
 mod git;
-mod history;
-mod hooks;
 mod host_name;
-mod leases;
-mod merge;
 mod misplaced;
 mod nats;
 mod nearest;
 mod notify;
 mod paths;
 mod people;
-mod quota;
+mod sections;
 mod steps;
 mod team;
 mod trusted;
@@ -40,7 +35,7 @@ pub use ensemble_core::dropbox::STATE_DIRECTORY;
 use ensemble_core::dropbox::{RouteRule, Routes, WATCH_LOCK};
 use ensemble_core::durable::{Durability, make_directory};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Name, ReservedName, yaml};
+use ensemble_core::message::{ConfigDuration, Name, ReservedName, yaml};
 use ensemble_core::requests::{Kinds, RequestStore, Requests};
 use ensemble_core::spool::{Owners, Spool, SpoolOptions};
 use ensemble_core::{Error, Result};
@@ -56,22 +51,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::AgentSources;
-pub use alarms::AlarmsConfig;
 pub use assigning::{LadderConfig, ReadinessConfig};
 pub use budget::BudgetConfig;
 pub use drop_boxes::{BoxRule, BoxTable, RouteRefusal};
-use ensemble_core::message::ConfigDuration;
-pub use hooks::HooksConfig;
 pub(crate) use host_name::machine_name;
-pub use leases::LeasesConfig;
 pub use nats::NatsConfig;
 pub use notify::{AlertOccasion, AlertRule, QuietHours, TerminalSignal};
-pub use quota::QuotaConfig;
+pub use sections::{AlarmsConfig, HooksConfig, LeasesConfig, QuotaConfig};
 pub use steps::StepsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 use trusted::{read_config, user_config};
 pub use worktrees::WorktreesConfig;
 
+const HISTORY_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub const QUEUE_DEFAULT: &str = "queue";
 pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
 /// The project's configuration, beside the queue.
@@ -192,6 +184,11 @@ impl ProjectConfig {
     pub fn poll_interval(&self) -> Duration {
         let usual = Duration::from_secs(30);
         self.poll_interval.map_or(usual, Duration::from).max(Duration::from_secs(1))
+    }
+
+    /// How long rejected files, counts of reviews, batches and segments of the event log are kept.
+    pub fn history_kept(&self) -> Duration {
+        self.history.map_or(HISTORY_DEFAULT, Duration::from)
     }
 
     fn or(self, fallback: Self) -> Self {

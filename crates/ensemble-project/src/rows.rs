@@ -21,10 +21,9 @@ use ensemble_team::roster::{Member, MemberOrigin, PaneObservation, Presence, Sta
 use serde::Serialize;
 
 use crate::hosts::{HostAgent, OtherHost};
-use crate::members;
 use crate::project::Project;
-use crate::sessions;
 use crate::workload::TaskBooks;
+use crate::{members, sessions};
 
 /// How a hint that mail waits reaches an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -15,13 +15,12 @@ use std::time::Duration;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::refusal_to_begin;
-use ensemble_project::Project;
 use ensemble_project::hosts::{self, HostAgent, OtherHost};
 use ensemble_project::mail_starts::{last_start, starts_left};
-use ensemble_project::members;
 use ensemble_project::overview::WatcherView;
 use ensemble_project::registry::project_name;
 use ensemble_project::rows::RosterRow;
+use ensemble_project::{Project, members};
 use ensemble_team::admission::MailAdmission;
 use ensemble_team::roster::{Member, State};
 

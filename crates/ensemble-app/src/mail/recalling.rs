@@ -17,11 +17,10 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{RECALLED, State};
 use serde_json::{Value, json};
 
-use crate::App;
 use crate::diagnostics::say;
 use crate::failure::{Failure, Outcome};
-use crate::ids;
 use crate::queue::ProjectQueue;
+use crate::{App, ids};
 
 /// How far one copy of a message got before its sender wanted it back.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_core::Result;
-use ensemble_core::event_log;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::{Result, event_log};
 use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::TmuxServer;
 

@@ -27,7 +27,7 @@ pub struct ReadinessConfig {
     pub attempts: Option<u8>,
 }
 
-super::merge::fill_absent!(ReadinessConfig: wait, retry, attempts);
+super::sections::fill_absent!(ReadinessConfig: wait, retry, attempts);
 
 /// `ladder` in `ensemble.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct LadderConfig {
     pub max_phases: Option<u8>,
 }
 
-super::merge::fill_absent!(LadderConfig: phase, ceiling, max_phases);
+super::sections::fill_absent!(LadderConfig: phase, ceiling, max_phases);
 
 impl ProjectConfig {
     pub(super) fn check_counts(&self, path: &Path) -> Result<()> {

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use ensemble_core::message::Name;
+use ensemble_core::message::{ConfigDuration, Name};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::host_name::host_of;
 use super::{CONFIG_FILE, Project};
-use ensemble_core::message::ConfigDuration;
 
 const DIRECTORY: &str = "directory";
 
@@ -47,7 +46,7 @@ pub struct NatsConfig {
     pub outbox_capacity: Option<u64>,
 }
 
-super::merge::fill_absent!(NatsConfig: team, host, inbox_prefix, credentials, root_certificates, certificate, key, replicas, patience, outbox_capacity);
+super::sections::fill_absent!(NatsConfig: team, host, inbox_prefix, credentials, root_certificates, certificate, key, replicas, patience, outbox_capacity);
 
 impl Project {
     /// The servers that have the mailboxes; `None` if they are in the queue's directory.

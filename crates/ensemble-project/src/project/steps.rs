@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{ConfigDuration, Name};
 use ensemble_core::requests::ESCALATED_TO;
 use ensemble_core::{Error, Result};
 use ensemble_team::steps::prompt::Leftovers;
@@ -13,7 +13,6 @@ use ensemble_team::worktree::changed_files;
 use serde::{Deserialize, Serialize};
 
 use super::{CONFIG_FILE, Project};
-use ensemble_core::message::ConfigDuration;
 
 /// `steps` in `ensemble.yaml`. Files are relative to the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +32,7 @@ pub struct StepsConfig {
     pub patience: Option<ConfigDuration>,
 }
 
-super::merge::fill_absent!(StepsConfig: postgres, password_file, root_certificates, patience);
+super::sections::fill_absent!(StepsConfig: postgres, password_file, root_certificates, patience);
 
 impl Project {
     pub const fn has_shared_steps(&self) -> bool {

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::message::{Name, ReservedName};
+use ensemble_core::message::{ConfigDuration, Name, ReservedName};
 use ensemble_core::{Error, Result};
 use ensemble_team::authority::Authority;
 use ensemble_team::roster::OutsiderPolicy;
 use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
-
-use ensemble_core::message::ConfigDuration;
 
 /// `team` in `ensemble.yaml`: the tmux session of the team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +32,7 @@ pub struct TeamConfig {
     pub lines: Option<u16>,
 }
 
-super::merge::fill_absent!(TeamConfig: name, session, socket, tmux_config, columns, lines);
+super::sections::fill_absent!(TeamConfig: name, session, socket, tmux_config, columns, lines);
 
 /// An agent in `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +93,7 @@ pub struct IdentityConfig {
     pub outsiders: Option<OutsiderPolicy>,
 }
 
-super::merge::fill_absent!(IdentityConfig: outsiders);
+super::sections::fill_absent!(IdentityConfig: outsiders);
 
 /// Roles with a meaning; an agent with such a name has that role by default.
 const ROLES: [&str; 6] = ["conductor", "dispatch", "worker", "planner", "coder", "code-reviewer"];

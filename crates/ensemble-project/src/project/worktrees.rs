@@ -39,7 +39,7 @@ pub struct WorktreesConfig {
     pub git_limit: Option<ConfigDuration>,
 }
 
-super::merge::fill_absent!(WorktreesConfig: directory, integration_branch, remote, remote_limit, tests, tests_limit, git_limit);
+super::sections::fill_absent!(WorktreesConfig: directory, integration_branch, remote, remote_limit, tests, tests_limit, git_limit);
 
 /// Directories of the project that have their own files.
 const NOT_FOR_WORKTREES: [&str; 3] = [".git", ".ensemble", "queue"];

@@ -1,6 +1,6 @@
 //! Brings up one agent.
 
-use ensemble_team::roster::RosterError;
+use ensemble_team::roster::{Member, MemberState, RosterError};
 use std::io::Read as _;
 
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -8,7 +8,6 @@ use ensemble_core::event_log::types;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
-use ensemble_team::roster::{Member, MemberState};
 use ensemble_tmux::reaper::{self, PASS_VARIABLE};
 use ensemble_tmux::terminal::hosted;
 use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer, WindowOrder};

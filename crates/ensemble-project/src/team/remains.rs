@@ -9,8 +9,7 @@ use ensemble_core::Result;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
-use ensemble_tmux::reaper::Signal;
-use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError};
+use ensemble_tmux::reaper::{ProcessSet, Reaper, ReaperError, Signal};
 use serde_json::json;
 
 use super::ProjectTeam;
