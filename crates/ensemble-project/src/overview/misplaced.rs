@@ -52,12 +52,9 @@ pub fn find_misplaced(project: &Project) -> Vec<MisplacedPart> {
             Some(MisplacedPart::of_project(project, path.clone(), fault))
         })
         .collect();
-    let mut inspect = |place: &Path, names: &str, fault: fn(&Metadata) -> Option<PlaceFault>| {
-        let below = names.split(' ').map(|name| place.join(name));
-        found.extend(below.filter_map(|path| {
-            let fault = fault(&path.symlink_metadata().ok()?)?;
-            Some(MisplacedPart::of_project(project, path, fault))
-        }));
+    let mut inspect = |place: &Path, names: &str, find: FaultFinder| {
+        let below = names.split(' ').filter_map(|name| inspect_place(place.join(name), find));
+        found.extend(below.map(|(path, fault)| MisplacedPart::of_project(project, path, fault)));
     };
     inspect(queue, QUEUE_DIRECTORIES, fault_of_directory);
     inspect(state, STATE_DIRECTORIES, fault_of_directory);
@@ -130,67 +127,71 @@ impl MisplacedPart {
     }
 }
 
-/// The mailboxes that are not directories, which no list has, and the parts of others that only their use opens.
-fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
-    let entries = fs::read_dir(mailboxes_dir(project)).into_iter().flatten().flatten();
-    let misplaced = entries.filter_map(|entry| {
+/// The entries of a directory in which each is itself a directory, with their names and types.
+fn list_named(place: &Path) -> impl Iterator<Item = (Name, PathBuf, FileType)> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
         let name = Name::new(entry.file_name().to_str()?).ok()?;
         let kind = entry.file_type().ok()?;
-        let (about, add) =
-            (format!("mailbox {name}"), format!(", then `ensemble mailbox add {name}`"));
+        (kind.is_dir() || !is_temporary_file(name.as_str())).then(|| (name, entry.path(), kind))
+    })
+}
+
+/// The mailboxes that are not directories, which no list has, and the parts of others that only their use opens.
+fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
+    let misplaced = list_named(&mailboxes_dir(project)).filter_map(|(name, path, kind)| {
+        let about = format!("mailbox {name}");
         if kind.is_dir() {
-            let (path, fault) = fault_in_mailbox(&entry.path())?;
+            let (path, fault) = fault_in_mailbox(&path)?;
             return Some(MisplacedPart::new(about, path, fault, ": it is made again"));
         }
-        if is_temporary_file(name.as_str()) {
-            return None;
-        }
-        Some(MisplacedPart::new(about, entry.path(), in_place_of(kind, "directory"), &add))
+        let then = format!(", then `ensemble mailbox add {name}`");
+        Some(MisplacedPart::new(about, path, in_place_of(kind, "directory"), &then))
     });
     misplaced.collect()
 }
 
 /// What is in the place of requests, which are directories.
 fn misplaced_requests(project: &Project) -> Vec<MisplacedPart> {
-    let entries = fs::read_dir(requests_dir(project)).into_iter().flatten().flatten();
-    let misplaced = entries.filter_map(|entry| {
-        let name = Name::new(entry.file_name().to_str()?).ok()?;
-        let kind = entry.file_type().ok().filter(|kind| !kind.is_dir())?;
-        if is_temporary_file(name.as_str()) {
-            return None;
-        }
-        let fault = in_place_of(kind, "directory");
+    let misplaced = list_named(&requests_dir(project)).filter(|(.., kind)| !kind.is_dir());
+    let part = |(name, path, kind)| {
         let then = ", or make it a directory with a file request.yaml";
-        Some(MisplacedPart::new(format!("request {name}"), entry.path(), fault, then))
-    });
-    misplaced.collect()
+        MisplacedPart::new(format!("request {name}"), path, in_place_of(kind, "directory"), then)
+    };
+    misplaced.map(part).collect()
 }
 
 fn fault_in_mailbox(mailbox: &Path) -> Option<(PathBuf, PlaceFault)> {
-    let inspect = |name: &str, fault: fn(&Metadata) -> Option<PlaceFault>| {
-        let path = mailbox.join(name);
-        let fault = fault(&path.symlink_metadata().ok()?)?;
-        Some((path, fault))
-    };
+    let inspect = |name: &str, find: FaultFinder| inspect_place(mailbox.join(name), find);
     let mut directories = MAILBOX_DIRECTORIES.iter();
     let found = directories.find_map(|name| inspect(name, fault_of_directory));
     found.or_else(|| MAILBOX_FILES.iter().find_map(|name| inspect(name, fault_of_file)))
 }
 
+type FaultFinder = fn(&Metadata) -> Option<PlaceFault>;
+
+fn inspect_place(path: PathBuf, find: FaultFinder) -> Option<(PathBuf, PlaceFault)> {
+    let fault = find(&path.symlink_metadata().ok()?)?;
+    Some((path, fault))
+}
+
 fn fault_of_directory(found: &Metadata) -> Option<PlaceFault> {
-    let mode = found.permissions().mode() & 0o777;
     match found.is_dir() {
         false => Some(in_place_of(found.file_type(), "directory")),
-        true => (mode & OWNER != OWNER).then_some(PlaceFault::Closed(mode)),
+        true => closed_to_owner(found, OWNER),
     }
 }
 
 fn fault_of_file(found: &Metadata) -> Option<PlaceFault> {
-    let mode = found.permissions().mode() & 0o777;
     match found.is_file() {
         false => Some(in_place_of(found.file_type(), "file")),
-        true => (mode & OWNER_OF_FILE != OWNER_OF_FILE).then_some(PlaceFault::Closed(mode)),
+        true => closed_to_owner(found, OWNER_OF_FILE),
     }
+}
+
+fn closed_to_owner(found: &Metadata, needed: u32) -> Option<PlaceFault> {
+    let mode = found.permissions().mode() & 0o777;
+    (mode & needed != needed).then_some(PlaceFault::Closed(mode))
 }
 
 fn in_place_of(kind: FileType, wanted: &'static str) -> PlaceFault {

@@ -93,21 +93,15 @@ impl BoxTable {
 
     pub fn add(&mut self, rule: &BoxRule) -> Result<(), RouteRefusal> {
         let name = rule.name.as_str();
+        let refuse = |text: String| Err(RouteRefusal::new("name", text));
         if DROP_BOXES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-            let text = format!("`{name}` is built in: `routes` says where its files go");
-            return Err(RouteRefusal::new("name", text));
+            return refuse(format!("`{name}` is built in: `routes` says where its files go"));
         }
         if self.boxes.iter().any(|it| it.name().eq_ignore_ascii_case(name)) {
-            return Err(RouteRefusal::new(
-                "name",
-                format!("`{name}` is defined twice: choose another name"),
-            ));
+            return refuse(format!("`{name}` is defined twice: choose another name"));
         }
         if self.boxes.len() >= DROP_BOXES.len() + BOXES_MAX {
-            return Err(RouteRefusal::new(
-                "name",
-                format!("there are more than {BOXES_MAX} drop boxes"),
-            ));
+            return refuse(format!("there are more than {BOXES_MAX} drop boxes"));
         }
         let files = file_pattern(rule)?;
         let directory = self.directory_of(rule, &files)?;
@@ -140,6 +134,7 @@ impl BoxTable {
     /// Whether a route can ever match a file that is watched, and has recipients.
     pub fn check(&self, rule: &RouteRule) -> Result<(), RouteRefusal> {
         let pattern = rule.pattern.as_str();
+        let refuse = |text: String| Err(RouteRefusal::new("match", text));
         let watched = || {
             let names: Vec<String> = self
                 .boxes
@@ -150,48 +145,47 @@ impl BoxTable {
             names.join(", ")
         };
         let Some((place, file)) = pattern.split_once('/') else {
-            let text =
-                format!("`{pattern}` is not below a drop box: begin it with one of {}", watched());
-            return Err(RouteRefusal::new("match", text));
+            return refuse(format!(
+                "`{pattern}` is not below a drop box: begin it with one of {}",
+                watched()
+            ));
         };
         let Some(spec) = self.get(place) else {
-            let text = format!(
+            return refuse(format!(
                 "`{place}/` is not watched: add `{{name: {place}}}` to `drop_boxes`, or begin the pattern with one of {}",
                 watched()
-            );
-            return Err(RouteRefusal::new("match", text));
+            ));
         };
         if place == ACK_BOX {
             let text = "files in `ack/` are not routed, they say that an agent has read a task: use another drop box";
-            return Err(RouteRefusal::new("match", text));
+            return refuse(text.to_owned());
         }
         if file.is_empty() || file.contains('/') {
-            let text = format!(
+            return refuse(format!(
                 "`{pattern}` names no file in `{place}/`, and directories below it are not watched: end it with a file name such as `{place}/*.yaml`"
-            );
-            return Err(RouteRefusal::new("match", text));
+            ));
         }
         if is_temporary_file(file) {
-            return Err(RouteRefusal::new(
-                "match",
-                format!("no file named `{file}` is read: its writer may still write it"),
+            return refuse(format!(
+                "no file named `{file}` is read: its writer may still write it"
             ));
         }
         let files = PathPattern::new(file);
         if !overlap(spec.files(), &files) {
-            let text = format!(
+            return refuse(format!(
                 "no file matches both `{file}` and the pattern `{}` of the drop box `{place}`: change one of them",
                 spec.files()
-            );
-            return Err(RouteRefusal::new("match", text));
+            ));
         }
         recipients(&rule.to, &files)
     }
 
     fn directory_of(&self, rule: &BoxRule, files: &PathPattern) -> Result<String, RouteRefusal> {
-        let refuse = |text: String| Err(RouteRefusal::new("directory", text));
         let directory = rule.directory.as_deref().unwrap_or_else(|| rule.name.as_str());
         let field = if rule.directory.is_some() { "directory" } else { "name" };
+        // What only a written `directory` can be, and what the name of the box may be, too.
+        let refuse = |text: String| Err(RouteRefusal::new("directory", text));
+        let refuse_named = |text: String| Err(RouteRefusal::new(field, text));
         if directory == QUEUE_ITSELF {
             let has_extension = rule.files.as_deref().is_some_and(|files| {
                 files.rsplit_once('.').is_some_and(|(_, end)| !end.is_empty() && !end.contains('*'))
@@ -208,22 +202,16 @@ impl BoxTable {
             return refuse(format!("{error}: name one directory below the queue, without `/`"));
         }
         if RESERVED.iter().any(|known| known.eq_ignore_ascii_case(directory)) {
-            return Err(RouteRefusal::new(
-                field,
-                format!("`{directory}/` holds other files of the queue: choose another directory"),
+            return refuse_named(format!(
+                "`{directory}/` holds other files of the queue: choose another directory"
             ));
         }
-        match self
-            .boxes
-            .iter()
-            .find(|it| it.directory().unwrap_or(QUEUE_ITSELF).eq_ignore_ascii_case(directory))
-        {
-            Some(other) => Err(RouteRefusal::new(
-                field,
-                format!(
-                    "`{directory}/` is the directory of the drop box `{}`: each has its own",
-                    other.name()
-                ),
+        let is_its =
+            |it: &&BoxSpec| it.directory().unwrap_or(QUEUE_ITSELF).eq_ignore_ascii_case(directory);
+        match self.boxes.iter().find(is_its) {
+            Some(other) => refuse_named(format!(
+                "`{directory}/` is the directory of the drop box `{}`: each has its own",
+                other.name()
             )),
             None => Ok(directory.to_owned()),
         }
@@ -280,16 +268,14 @@ fn recipients(to: &[String], files: &PathPattern) -> Result<(), RouteRefusal> {
     }
     for template in to {
         let stars = vec!["x"; files.stars_count()];
-        let name = Name::new(filled(template, &stars));
-        if let Ok(Err(reserved)) = name.as_ref().map(ReservedName::refuse_mailbox) {
-            return Err(RouteRefusal::new("to", reserved.to_string()));
-        }
-        if let Err(error) = name {
+        let name = Name::new(filled(template, &stars)).map_err(|error| {
             let text = format!(
                 "`{template}` cannot be a mailbox ({error}): write a name, or `{{1}}` for what the first `*` matches"
             );
-            return Err(RouteRefusal::new("to", text));
-        }
+            RouteRefusal::new("to", text)
+        })?;
+        ReservedName::refuse_mailbox(&name)
+            .map_err(|reserved| RouteRefusal::new("to", reserved.to_string()))?;
     }
     Ok(())
 }
