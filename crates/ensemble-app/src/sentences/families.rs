@@ -5,7 +5,8 @@ use ensemble_core::message::MessagePurpose;
 use ensemble_core::spool::RECALLED;
 use serde_json::Value;
 
-use super::{NamedMessage, SentenceWeight};
+use super::NamedMessage;
+use super::SentenceWeight::{self, Change, Detail, Talk, Trouble};
 use crate::mail::delivered::PLAIN_TYPE;
 use crate::text::{one_line, plural, uncapitalized};
 
@@ -51,44 +52,32 @@ pub(super) fn of_message(record: &Record, message: &NamedMessage, is_person: boo
         types::MESSAGE_STORED => stored(&mailbox, message, purpose),
         // Requests and alarms have their own sentences.
         _ if purpose == MessagePurpose::Request || is_echo(&message.kind) => SILENT,
-        types::MESSAGE_ACKED if is_person => {
-            said(SentenceWeight::Detail, format!("{actor} read {subject}"))
-        }
-        types::MESSAGE_ACKED => said(SentenceWeight::Change, format!("{actor} received {subject}")),
+        types::MESSAGE_ACKED if is_person => said(Detail, format!("{actor} read {subject}")),
+        types::MESSAGE_ACKED => said(Change, format!("{actor} received {subject}")),
         types::MESSAGE_SETTLED if is_person => SILENT,
-        types::MESSAGE_SETTLED => {
-            said(SentenceWeight::Change, format!("{actor} finished {subject}"))
-        }
-        types::MESSAGE_EXTENDED => {
-            said(SentenceWeight::Detail, format!("{actor} took more time for {subject}"))
-        }
+        types::MESSAGE_SETTLED => said(Change, format!("{actor} finished {subject}")),
+        types::MESSAGE_EXTENDED => said(Detail, format!("{actor} took more time for {subject}")),
         types::MESSAGE_RELEASED => {
             let why = because(&word(record, "why"));
-            said(SentenceWeight::Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
+            said(Trouble, format!("{subject} is back in {mailbox}'s mailbox{why}"))
         }
         types::MESSAGE_DEAD => {
             let reason = word(record, "reason");
             if let Some(sender) = reason.strip_prefix(RECALLED) {
                 let text = format!("{sender} recalled {subject}: {mailbox} never read it");
-                return said(SentenceWeight::Talk, text);
+                return said(Talk, text);
             }
             let why = because(&reason);
-            said(SentenceWeight::Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
+            said(Trouble, format!("{mailbox}: {subject} became a dead letter{why}"))
         }
         types::MESSAGE_WITHDRAWN => {
             let by = word(record, "by");
-            said(
-                SentenceWeight::Change,
-                format!("{subject} was withdrawn, because {by} had reported it"),
-            )
+            said(Change, format!("{subject} was withdrawn, because {by} had reported it"))
         }
-        types::MESSAGE_REDRIVEN => said(
-            SentenceWeight::Change,
-            format!("{subject} is back in {mailbox}'s mailbox, with all its attempts"),
-        ),
-        types::MESSAGE_DROPPED => {
-            said(SentenceWeight::Change, format!("the dead letter {subject} was deleted"))
+        types::MESSAGE_REDRIVEN => {
+            said(Change, format!("{subject} is back in {mailbox}'s mailbox, with all its attempts"))
         }
+        types::MESSAGE_DROPPED => said(Change, format!("the dead letter {subject} was deleted")),
         _ => None,
     }
 }
@@ -117,7 +106,7 @@ fn stored(mailbox: &str, message: &NamedMessage, purpose: MessagePurpose) -> Rec
         (false, true) => format!("{about}: {words}"),
         (false, false) => about,
     };
-    said(SentenceWeight::Talk, format!("{from} -> {mailbox}  {text}"))
+    said(Talk, format!("{from} -> {mailbox}  {text}"))
 }
 
 pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> RecordWords {
@@ -130,53 +119,39 @@ pub(super) fn of_notice(record: &Record, message: &NamedMessage) -> RecordWords 
                 Some("keystrokes") => format!("{mailbox} was notified by a line in its terminal"),
                 _ => format!("{mailbox} was given {}", message.subject()),
             };
-            said(SentenceWeight::Detail, text)
+            said(Detail, text)
         }
         types::RECEIPT_CONFIRMED => {
             let text = format!("{mailbox} has {} in its own record", message.subject());
-            said(SentenceWeight::Detail, text)
+            said(Detail, text)
         }
         types::NUDGE_DEFERRED => {
             let why = because(&word(record, "detail"));
-            said(
-                SentenceWeight::Detail,
-                format!("{} is not notified yet{why}", word(record, "agent")),
-            )
+            said(Detail, format!("{} is not notified yet{why}", word(record, "agent")))
         }
         types::NUDGE_UNANSWERED => {
             let (agent, hints) = (word(record, "agent"), number(record, "nudges"));
             let hints = plural(hints, "hint");
-            said(SentenceWeight::Trouble, format!("{agent} has not read its mail after {hints}"))
+            said(Trouble, format!("{agent} has not read its mail after {hints}"))
         }
         types::LADDER_NUDGE => match (number(record, "phase"), record.data.get("sent")) {
             (0, _) => SILENT,
-            (phase, Some(Value::Bool(true))) => said(
-                SentenceWeight::Trouble,
-                format!("{worker} was reminded of task {task} ({phase} of 3)"),
-            ),
+            (phase, Some(Value::Bool(true))) => {
+                said(Trouble, format!("{worker} was reminded of task {task} ({phase} of 3)"))
+            }
             _ => {
                 let detail = [word(record, "detail"), word(record, "reason")];
                 let why = detail.iter().find(|it| !it.is_empty()).map_or("", String::as_str);
                 let why = because(why);
-                said(
-                    SentenceWeight::Detail,
-                    format!("{worker} could not be reminded of task {task}{why}"),
-                )
+                said(Detail, format!("{worker} could not be reminded of task {task}{why}"))
             }
         },
-        types::LADDER_WAITING => {
-            said(SentenceWeight::Detail, format!("{worker} is busy, so task {task} waits"))
+        types::LADDER_WAITING => said(Detail, format!("{worker} is busy, so task {task} waits")),
+        types::LADDER_LATE_ACK => said(Change, format!("{worker} picked up task {task} after all")),
+        types::READY_FAILED => {
+            said(Trouble, format!("{worker} did not answer when asked if it is ready"))
         }
-        types::LADDER_LATE_ACK => {
-            said(SentenceWeight::Change, format!("{worker} picked up task {task} after all"))
-        }
-        types::READY_FAILED => said(
-            SentenceWeight::Trouble,
-            format!("{worker} did not answer when asked if it is ready"),
-        ),
-        types::READY_PONG | types::READY_IDLE => {
-            said(SentenceWeight::Detail, format!("{worker} is ready"))
-        }
+        types::READY_PONG | types::READY_IDLE => said(Detail, format!("{worker} is ready")),
         _ => SILENT,
     }
 }
@@ -187,17 +162,17 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
         types::AGENT_UP => {
             let how = word(record, "how");
             let how = if how.is_empty() { "started".to_owned() } else { how };
-            said(SentenceWeight::Change, format!("{agent} {how}"))
+            said(Change, format!("{agent} {how}"))
         }
         types::AGENT_LEFT => {
             let code = record.data.get("exit_code").and_then(Value::as_i64);
             let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-            said(SentenceWeight::Change, format!("{agent} exited{code}"))
+            said(Change, format!("{agent} exited{code}"))
         }
         types::AGENT_STATE => {
             let (from, to) = (word(record, "from"), word(record, "to"));
             let is_trouble = matches!(&*to, "blocked" | "gone" | "limited");
-            let weight = if is_trouble { SentenceWeight::Trouble } else { SentenceWeight::Change };
+            let weight = if is_trouble { Trouble } else { Change };
             let why = if is_trouble { because(&why) } else { String::new() };
             match (&*from, &*to) {
                 // Its start has been said, and a screen that is not known yet says nothing.
@@ -208,17 +183,13 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
         }
         // The held messages have their own sentences.
         types::LEASE_HOLDER_GONE | types::LEASE_KEPT => SILENT,
-        types::WORKER_PARKED => {
-            said(SentenceWeight::Trouble, format!("{agent} is at its usage limit"))
-        }
-        types::WORKER_RESUMED => {
-            said(SentenceWeight::Change, format!("{agent} is no longer at its usage limit"))
-        }
+        types::WORKER_PARKED => said(Trouble, format!("{agent} is at its usage limit")),
+        types::WORKER_RESUMED => said(Change, format!("{agent} is no longer at its usage limit")),
         types::SUPERVISE_SPAWNED => {
             // A planner has none.
             let task = word(record, "task");
             let work = if task.is_empty() { task } else { format!(" on task {task}") };
-            said(SentenceWeight::Change, format!("{agent} started working{work}"))
+            said(Change, format!("{agent} started working{work}"))
         }
         types::SUPERVISE_EXITED => {
             let how = match &*word(record, "ending") {
@@ -227,11 +198,11 @@ pub(super) fn of_agent(record: &Record) -> RecordWords {
                 "Killed(9)" => "was killed by signal 9".to_owned(),
                 other => format!("ended: {other}"),
             };
-            said(SentenceWeight::Change, format!("{agent} {how}"))
+            said(Change, format!("{agent} {how}"))
         }
         types::SUPERVISE_FAILED => {
             let why = because(&word(record, "error"));
-            said(SentenceWeight::Trouble, format!("{agent}: {} failed{why}", word(record, "what")))
+            said(Trouble, format!("{agent}: {} failed{why}", word(record, "what")))
         }
         _ => None,
     }
@@ -243,23 +214,18 @@ pub(super) fn of_request(record: &Record) -> RecordWords {
     let task = word(record, "task_id");
     let about = if task.is_empty() { String::new() } else { format!(" for task {task}") };
     match record.kind.as_str() {
-        types::REQUEST_OPENED => said(
-            SentenceWeight::Talk,
-            format!("{from} -> {to}  asks for a decision: {kind}{about}"),
-        ),
-        types::REQUEST_REMINDED => {
-            said(SentenceWeight::Detail, format!("{to} was reminded of {from}'s {kind}"))
+        types::REQUEST_OPENED => {
+            said(Talk, format!("{from} -> {to}  asks for a decision: {kind}{about}"))
         }
+        types::REQUEST_REMINDED => said(Detail, format!("{to} was reminded of {from}'s {kind}")),
         types::REQUEST_DECIDED => {
             let (by, outcome) = (word(record, "by"), word(record, "outcome"));
-            said(SentenceWeight::Talk, format!("{by} -> {from}  {kind}{about}: {outcome}"))
+            said(Talk, format!("{by} -> {from}  {kind}{about}: {outcome}"))
         }
         types::REQUEST_EXPIRED => {
-            said(SentenceWeight::Trouble, format!("{to} did not decide {from}'s {kind} in time"))
+            said(Trouble, format!("{to} did not decide {from}'s {kind} in time"))
         }
-        types::REQUEST_CANCELLED => {
-            said(SentenceWeight::Change, format!("{from} took its {kind} back{about}"))
-        }
+        types::REQUEST_CANCELLED => said(Change, format!("{from} took its {kind} back{about}")),
         types::REQUEST_HANDED_OVER => SILENT,
         _ => None,
     }
@@ -271,7 +237,7 @@ pub(super) fn of_work(record: &Record) -> RecordWords {
     let text = match record.kind.as_str() {
         types::BOARD_WRITTEN => {
             let steps = board_steps(record).join(", ");
-            return if steps.is_empty() { SILENT } else { said(SentenceWeight::Change, steps) };
+            return if steps.is_empty() { SILENT } else { said(Change, steps) };
         }
         types::STEP_TAKEN => format!("{actor} started {step}"),
         types::STEP_COMPLETED => format!("{actor} finished {step}"),
@@ -279,7 +245,7 @@ pub(super) fn of_work(record: &Record) -> RecordWords {
         types::STEP_PROMPTED => return SILENT,
         types::STEP_FAILED | types::STEP_BLOCKED | types::STEP_LEASE_ENDED => {
             let how = record.kind.as_str().trim_start_matches("step.").replace('_', " ");
-            return said(SentenceWeight::Trouble, format!("{actor}: {step} {how}"));
+            return said(Trouble, format!("{actor}: {step} {how}"));
         }
         types::CONTROL_PUT => {
             let why = because(&word(record, "reason"));
@@ -288,7 +254,7 @@ pub(super) fn of_work(record: &Record) -> RecordWords {
         types::CONTROL_REMOVED => format!("{actor} lifted {}", word(record, "file")),
         _ => return None,
     };
-    said(SentenceWeight::Change, text)
+    said(Change, text)
 }
 
 /// The changes of the blackboard in a record, one in each text.
@@ -321,15 +287,13 @@ pub(super) fn of_event(record: &Record) -> RecordWords {
         types::WORKER_ASSIGN => SILENT,
         types::WORKER_RELEASE => {
             let why = because(&word(record, "reason"));
-            said(SentenceWeight::Change, format!("{worker} left the team{why}"))
+            said(Change, format!("{worker} left the team{why}"))
         }
-        types::TASK_START => said(SentenceWeight::Change, format!("{worker} received task {task}")),
-        types::TASK_COMPLETE => {
-            said(SentenceWeight::Change, format!("{worker} finished task {task}"))
-        }
+        types::TASK_START => said(Change, format!("{worker} received task {task}")),
+        types::TASK_COMPLETE => said(Change, format!("{worker} finished task {task}")),
         types::TASK_FAILED => {
             let why = because(&word(record, "reason"));
-            said(SentenceWeight::Trouble, format!("task {task} failed{why}"))
+            said(Trouble, format!("task {task} failed{why}"))
         }
         types::ESCALATION => {
             let reason = match word(record, "reason") {
@@ -338,26 +302,24 @@ pub(super) fn of_event(record: &Record) -> RecordWords {
             };
             let text =
                 format!("{worker} has not picked up task {task}{reason}: conductor notified");
-            said(SentenceWeight::Trouble, text)
+            said(Trouble, text)
         }
         types::ALARM_RAISED => {
             let to = word(record, "told");
-            said(SentenceWeight::Trouble, format!("watcher -> {to}  {}", word(record, "text")))
+            said(Trouble, format!("watcher -> {to}  {}", word(record, "text")))
         }
-        types::ALERT_SENT => {
-            said(SentenceWeight::Detail, format!("you were alerted: {}", word(record, "text")))
-        }
+        types::ALERT_SENT => said(Detail, format!("you were alerted: {}", word(record, "text"))),
         types::FILE_REJECTED => {
             let why = because(&word(record, "error"));
-            said(SentenceWeight::Trouble, format!("{file} was rejected{why}"))
+            said(Trouble, format!("{file} was rejected{why}"))
         }
         types::FILE_WAITING | types::FILE_UNMATCHED => {
             let why = because(&word(record, "error"));
-            said(SentenceWeight::Trouble, format!("{file} is not delivered{why}"))
+            said(Trouble, format!("{file} is not delivered{why}"))
         }
         types::REVIEW_RESULT => {
             let (who, how) = (word(record, "reviewer"), word(record, "status"));
-            said(SentenceWeight::Talk, format!("{who} reviewed task {task}: {how}"))
+            said(Talk, format!("{who} reviewed task {task}: {how}"))
         }
         _ => None,
     }
@@ -375,5 +337,5 @@ pub(super) fn fallback(record: &Record) -> Option<(SentenceWeight, String)> {
     let about = ["task_id", "task", "agent", "mailbox", "file", "scope"];
     let about = about.iter().map(|field| word(record, field)).find(|about| !about.is_empty());
     let about = about.map_or_else(String::new, |about| format!(" ({about})"));
-    Some((SentenceWeight::Detail, format!("{}: {meaning}{about}", one_line(&record.actor))))
+    Some((Detail, format!("{}: {meaning}{about}", one_line(&record.actor))))
 }
