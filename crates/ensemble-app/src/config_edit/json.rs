@@ -1,5 +1,7 @@
 //! Finding a place in a JSON text without touching the rest of it.
 
+use serde::de::{DeserializeOwned, IgnoredAny};
+
 /// The place behind the bracket that opens the value at a path of keys. The text is valid JSON.
 pub fn inside(text: &str, path: &[&str]) -> Option<usize> {
     let at = value_at(text, after_space(text, 0), path)?;
@@ -14,14 +16,14 @@ fn value_at(text: &str, start: usize, path: &[&str]) -> Option<usize> {
     }
     let (mut at, mut found) = (after_space(text, start + 1), None);
     while bytes.get(at)? == &b'"' {
-        let end = string_end(bytes, at)?;
-        let name: String = serde_json::from_str(&text[at..end]).ok()?;
+        let (name, end): (String, usize) = read_value(text, at)?;
         let value = after_space(text, after_space(text, end) + 1);
         if name == *key {
             // The last one counts, as it does for JSON parsers.
             found = value_at(text, value, rest);
         }
-        at = after_space(text, value_end(bytes, value)?);
+        let (IgnoredAny, end) = read_value(text, value)?;
+        at = after_space(text, end);
         if bytes.get(at)? == &b',' {
             at = after_space(text, at + 1);
         }
@@ -34,41 +36,9 @@ fn after_space(text: &str, at: usize) -> usize {
     at + (rest.len() - rest.trim_start().len())
 }
 
-/// The place behind the value that begins here.
-fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let (mut at, mut depth) = (start, 0_usize);
-    loop {
-        match bytes.get(at)? {
-            b'"' => {
-                at = string_end(bytes, at)?;
-                if depth == 0 {
-                    return Some(at);
-                }
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' if depth == 0 => return Some(at),
-            b'}' | b']' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at + 1);
-                }
-            }
-            b',' if depth == 0 => return Some(at),
-            _ => {}
-        }
-        at += 1;
-    }
-}
-
-/// The place behind the string that begins here.
-fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
-    let mut at = start + 1;
-    loop {
-        match bytes.get(at)? {
-            b'\\' => at += 2,
-            b'"' => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
+/// The value that begins here, and the place behind it.
+fn read_value<T: DeserializeOwned>(text: &str, start: usize) -> Option<(T, usize)> {
+    let mut values = serde_json::Deserializer::from_str(text.get(start..)?).into_iter();
+    let value = values.next()?.ok()?;
+    Some((value, start + values.byte_offset()))
 }
