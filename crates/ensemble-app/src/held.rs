@@ -61,9 +61,8 @@ impl HeldMessage {
 
     pub fn find(&self, queue: &dyn Broker, agent: Option<&Name>) -> Outcome<(Name, State)> {
         if let Some(mailbox) = &self.mailbox {
-            let place = || format!("in mailbox `{mailbox}`");
-            let absent = || Error::NoMessage { id: self.id.to_string(), place: place() };
-            let state = queue.state(mailbox, &self.id)?.ok_or_else(absent)?;
+            let missing = || ids::missing_in(mailbox, &self.id);
+            let state = queue.state(mailbox, &self.id)?.ok_or_else(missing)?;
             return Ok((mailbox.clone(), state));
         }
         // Try the agent's own mailbox first, where the message nearly always is.

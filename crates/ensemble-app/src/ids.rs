@@ -70,6 +70,10 @@ pub fn message_of(queue: &ProjectQueue, mailbox: &Name, given: &MessageId) -> Ou
     message(queue, given)
 }
 
+pub(crate) fn missing_in(mailbox: &Name, id: &MessageId) -> Error {
+    Error::NoMessage { id: id.to_string(), place: format!("in mailbox `{mailbox}`") }
+}
+
 fn held(queue: &dyn Broker, mailbox: &Name) -> Vec<MessageId> {
     let held = queue.observe(mailbox).unwrap_or_default();
     held.into_iter().map(|held| held.lease.id).collect()

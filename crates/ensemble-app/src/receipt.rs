@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{MessageId, Name};
@@ -46,14 +47,7 @@ pub enum Receipt {
 
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stored => "stored",
-            Self::Notified => "notified",
-            Self::Submitted => "submitted",
-            Self::Acked => "acked",
-            Self::Confirmed => "confirmed",
-            Self::Settled => "settled",
-        })
+        self.to_possible_value().map_or(Ok(()), |word| f.write_str(word.get_name()))
     }
 }
 

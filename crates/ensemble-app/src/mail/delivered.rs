@@ -24,7 +24,7 @@ use ensemble_core::requests::{GateState, RequestEntry, SenderEvidence, describe_
 pub use ensemble_core::requests::{SenderStanding, is_answered, standing};
 use ensemble_core::spool::State;
 use ensemble_team::driver::STEP_TYPE;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::failure::{Outcome, plan_command};
 use crate::queue::ProjectQueue;
@@ -102,11 +102,6 @@ impl DeliveryInstructions {
         lines.push(fenced(&content));
         lines.extend(self.tail.iter().cloned());
         lines.join("\n")
-    }
-
-    pub fn commands(&self) -> Value {
-        let commands = self.commands.iter();
-        commands.map(|(what, line)| ((*what).to_owned(), json!(line))).collect::<Map<_, _>>().into()
     }
 }
 

@@ -137,7 +137,7 @@ impl MessageView {
         let state = State::Acked { holder: lease.holder.clone(), epoch: lease.epoch };
         let mut view = Self::read(app, queue, (&lease.mailbox, Some(state)), envelope)?;
         let told = DeliveryInstructions::new(app, queue, delivery)?;
-        view.commands = Some(told.commands());
+        view = view.with_commands(&told.commands);
         view.delivery = Some(DeliveryView {
             lease_seconds: lease_duration.as_secs(),
             head: told.head.join("\n"),

@@ -66,7 +66,7 @@ pub fn reply(
 ) -> Outcome<ReplyOutcome> {
     let actor = app.actor()?;
     let id = ids::message_of(queue, mailbox, given)?;
-    let state = queue.state(mailbox, &id)?.ok_or_else(|| absent(mailbox, &id))?;
+    let state = queue.state(mailbox, &id)?.ok_or_else(|| ids::missing_in(mailbox, &id))?;
     if let State::Acked { holder, .. } = &state
         && *holder != actor
     {
@@ -182,9 +182,4 @@ fn address(app: &App, queue: &ProjectQueue, sender: &Name) -> Outcome<Name> {
         ensure_person(&**queue, &mailbox)?;
     }
     Ok(mailbox)
-}
-
-fn absent(mailbox: &Name, id: &MessageId) -> ensemble_core::Error {
-    let place = format!("in mailbox `{mailbox}`");
-    ensemble_core::Error::NoMessage { id: id.to_string(), place }
 }

@@ -200,12 +200,8 @@ impl ProjectTeam<'_> {
         self.claim_name(&plan.name)?;
         let since = SystemClock.wall();
         let changed = self.roster().change(&plan.name, |current| {
-            let mut member =
-                Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), since);
-            member.mailbox = plan.mailbox.clone();
-            member.command = plan.command.clone();
+            let mut member = plan.member_since(since);
             member.directory = plan.command.is_some().then(|| plan.directory.clone());
-            member.env = plan.env.clone();
             member.generation = current.map_or(0, |current| current.generation) + 1;
             member.pass_sha256 = pass;
             member.binding = binding.cloned();
@@ -226,15 +222,7 @@ impl ProjectTeam<'_> {
         let since = SystemClock.wall();
         let given = reaper::pass_of(binding.pid);
         let changed = self.roster().change(&plan.name, |current| {
-            let mut member = current.unwrap_or_else(|| {
-                let mut member =
-                    Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), since);
-                member.mailbox = plan.mailbox.clone();
-                member.command = plan.command.clone();
-                member.directory = Some(plan.directory.clone());
-                member.env = plan.env.clone();
-                member
-            });
+            let mut member = current.unwrap_or_else(|| plan.member_since(since));
             let is_known = generation.is_none_or(|generation| generation == member.generation);
             if !is_known || member.pass_sha256.is_none() {
                 member.pass_sha256 = given.or(member.pass_sha256);

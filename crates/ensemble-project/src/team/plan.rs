@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ensemble_core::message::{Name, ReservedName};
+use ensemble_core::message::{Name, ReservedName, Timestamp};
 use ensemble_core::{Error, Result};
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
@@ -75,6 +75,16 @@ impl AgentPlan {
             env: member.env.clone(),
             pane: None,
         }
+    }
+
+    pub(super) fn member_since(&self, since: Timestamp) -> Member {
+        let mut member =
+            Member::new(self.name.clone(), self.role.clone(), self.provider.clone(), since);
+        member.mailbox = self.mailbox.clone();
+        member.command = self.command.clone();
+        member.directory = Some(self.directory.clone());
+        member.env = self.env.clone();
+        member
     }
 
     pub(super) fn check(&self) -> Result<()> {
