@@ -84,7 +84,6 @@ fn measure(home: &Path) -> Outcome<[Pairs; 2]> {
     Ok(pairs)
 }
 
-/// The limit: one blocking read.
 pub fn raw_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();

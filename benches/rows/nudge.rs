@@ -66,7 +66,6 @@ pub fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// Index of the subject that sends a message to the watcher.
 const MESSAGE: usize = 2;
 
 /// Collects a row of samples for each subject, in turns. Each number is used once, since the
@@ -341,7 +340,6 @@ fn report<'a>(tmux: &Tmux, queue: &'a Queue) -> Outcome<Subject<'a>> {
     })
 }
 
-/// The program in the pane.
 pub fn pane_reader(stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     stamps.ready();

@@ -28,32 +28,17 @@ pub fn run() -> Outcome<()> {
             let rounds = size("ENSEMBLE_BENCH_ROUNDS", rounds);
             let measured = measure(durability, bytes, rounds, count)?;
             let [plain, logged] = measured;
-            table::pairs(&format!("publish, {what}"), "/s", &plain.publish, goal);
-            table::pairs(&format!("receive + settle, {what}"), "/s", &plain.receive, goal);
-            table::pairs(
-                &format!("publish, {what}, {count} in a batch"),
-                "/s",
-                &plain.publish_batch,
-                goal,
-            );
-            table::pairs(
-                &format!("receive + settle, {what}, {count} in a batch"),
-                "/s",
-                &plain.receive_batch,
-                goal,
-            );
-            table::pairs(
-                &format!("publish, {what}, with the event log"),
-                "/s",
-                &logged.publish,
-                LOGGED,
-            );
-            table::pairs(
-                &format!("receive + settle, {what}, with the log"),
-                "/s",
-                &logged.receive,
-                LOGGED,
-            );
+            let batch = format!("{what}, {count} in a batch");
+            for (row, pairs, goal) in [
+                (format!("publish, {what}"), &plain.publish, goal),
+                (format!("receive + settle, {what}"), &plain.receive, goal),
+                (format!("publish, {batch}"), &plain.publish_batch, goal),
+                (format!("receive + settle, {batch}"), &plain.receive_batch, goal),
+                (format!("publish, {what}, with the event log"), &logged.publish, LOGGED),
+                (format!("receive + settle, {what}, with the log"), &logged.receive, LOGGED),
+            ] {
+                table::pairs(&row, "/s", pairs, goal);
+            }
         }
     }
     table::note("the limit writes no log");
@@ -190,7 +175,6 @@ impl Bare {
         Ok(Self { durability, tmp, new, cur, done, messages: Vec::new() })
     }
 
-    /// Builds the bytes beforehand.
     pub fn prepare(&mut self, to: &Name, text: &str, count: usize) -> Outcome<()> {
         self.messages.clear();
         for _ in 0..count {

@@ -149,7 +149,6 @@ fn name(number: usize) -> Outcome<Name> {
     Ok(Name::new(format!("worker-{number:02}"))?)
 }
 
-/// The view in its own terminal, and what it shows.
 struct Screen {
     child: Child,
     /// How many messages the view says that wait for the first agent, and the time at which it did.
@@ -205,7 +204,6 @@ impl Screen {
         }
     }
 
-    /// The view's share of a processor, in percent.
     fn cpu_during(&self, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
         let (before, began) = (Usage::of(self.child.id())?, now_ns());
         work()?;

@@ -59,7 +59,6 @@ enum Way {
     Command { program: PathBuf, sender: Sender, queue: PathBuf },
 }
 
-/// The publishing side.
 enum Sender {
     Ours(Spool, Name),
     Bare { home: PathBuf, power: bool },
@@ -181,7 +180,6 @@ fn waiting_peer(home: &Path, peer: Peer) -> Outcome<Subject> {
     Ok(Subject { name: peer.name, way, latency: Latency::default(), _peer: Some(peer) })
 }
 
-/// The consumer of a server.
 pub fn peer_consumer(subject: &str, address: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();

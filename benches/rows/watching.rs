@@ -56,7 +56,6 @@ impl Arrivals {
         }
     }
 
-    /// Waits for the line that reports readiness.
     fn ready(self) -> Outcome<Self> {
         self.heard("ready", 0)?;
         Ok(self)

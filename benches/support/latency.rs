@@ -34,7 +34,6 @@ impl Latency {
     }
 }
 
-/// Prints the head of such a table.
 pub fn heading(title: &str) {
     println!("\n{title}");
     println!(
@@ -83,7 +82,6 @@ pub fn load() -> Outcome<Vec<Guard>> {
     Ok(busy)
 }
 
-/// The loop of one busy process.
 pub fn busy() -> Outcome<()> {
     end_with_parent();
     let mut number = 1_u64;

@@ -28,12 +28,10 @@ pub fn now_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Microseconds between two stamps.
 pub fn micros(from_ns: u64, to_ns: u64) -> f64 {
     to_ns.saturating_sub(from_ns) as f64 / 1_000.0
 }
 
-/// A size from the environment.
 pub fn size(variable: &str, usual: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
@@ -84,7 +82,6 @@ impl Spread {
     }
 }
 
-/// Median and percentiles of samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     pub median: f64,

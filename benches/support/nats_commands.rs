@@ -16,7 +16,6 @@ const BARE_STREAM: &str = "commands";
 const STARTS: usize = 9;
 /// Settled messages of the mailbox with a past.
 const SETTLED: usize = 20_000;
-/// How long settled messages may take to leave their mailbox.
 const LEAVING: Duration = Duration::from_secs(600);
 /// Connections that fill the mailbox.
 const FILLERS: usize = 4;

@@ -12,7 +12,6 @@ use super::{Outcome, Server};
 /// Connection of a host, and the mailboxes of its agents.
 type Host = (NatsTransport, Vec<Name>);
 
-/// A number from the environment.
 fn setting(variable: &str, default: usize) -> Outcome<usize> {
     std::env::var(variable).map_or(Ok(default), |text| Ok(text.parse()?))
 }
@@ -158,13 +157,11 @@ fn idle(server: &Server) -> Outcome<f64> {
     Ok(share)
 }
 
-/// Seconds between two lease observations of a watcher over its team's mailboxes.
 const LEASE_LOOK: f64 = 30.0;
 /// Seconds between two extensions of a held message: half of a lease.
 const EXTENSION: f64 = 150.0;
 /// Range of seconds that an agent works on a task.
 const TASK: (f64, f64) = (300.0, 1500.0);
-/// Simulated seconds.
 const SPAN: f64 = 3600.0;
 
 /// One server operation, and the time of its request.

@@ -69,7 +69,6 @@ impl Watched {
         Ok(Self { sender, listener })
     }
 
-    /// Number of notices the watcher received.
     pub fn heard(&self) -> u64 {
         self.listener.heard.load(Ordering::Relaxed)
     }

@@ -89,7 +89,6 @@ impl Lines {
         self.lines.recv_timeout(PATIENCE).map_err(|_| "it printed no line, or has ended".into())
     }
 
-    /// The process itself.
     pub fn guard(&mut self) -> &mut Guard {
         &mut self.guard
     }

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use super::{Outcome, Summary, table};
 
-/// The first line of the CSV.
 const HEAD: &str = "chart,series,x,x_unit,median,p10,p90,unit,samples";
-/// Default path of the CSV.
 const FILE: &str = "scale.csv";
 
 /// One point of one curve.
@@ -21,7 +19,6 @@ struct Point {
     samples: usize,
 }
 
-/// All points of a run.
 pub struct Points {
     path: PathBuf,
     points: Vec<Point>,

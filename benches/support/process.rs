@@ -68,7 +68,6 @@ impl Guard {
         Err(format!("ended before it said `{part}`: {line}").into())
     }
 
-    /// Waits until the process exits by itself.
     pub fn wait(&mut self) -> Outcome<()> {
         self.child.wait()?;
         Ok(())

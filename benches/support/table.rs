@@ -25,7 +25,6 @@ impl Goal {
 
 fn number(value: f64) -> String {
     match value.abs() {
-        v if v >= 1_000.0 => format!("{value:.0}"),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -39,7 +38,6 @@ fn cell(summary: Option<Summary>, unit: &str) -> String {
     )
 }
 
-/// Prints the head of a row of pairs.
 pub fn heading(title: &str) {
     heading_against(title, "limit");
 }
@@ -68,17 +66,14 @@ pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
     );
 }
 
-/// Prints a row of one number.
 pub fn value(what: &str, value: f64, unit: &str, goal: Goal) {
     println!("  {what:<46} {:<30} {}", format!("{} {unit}", number(value)), goal.verdict(value));
 }
 
-/// Prints a remark about the row.
 pub fn note(text: &str) {
     println!("  note: {text}");
 }
 
-/// Prints the head of curves with the name of their axis.
 pub fn curve_heading(title: &str, places: &[String]) {
     println!("\n{title}");
     let cells: String = places.iter().map(|place| format!("{place:<26} ")).collect();

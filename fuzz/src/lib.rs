@@ -32,7 +32,6 @@ pub mod screen;
 /// A target: its name and its invariant.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
 pub const TARGETS: [Target; 10] = [
     ("envelope", envelope::check),
     ("control", control::check),

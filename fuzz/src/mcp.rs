@@ -11,7 +11,6 @@ use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use serde_json::Value;
 
-/// Maximum number of calls or lines taken from one input.
 const CALLS_MAX: usize = 16;
 /// The longest error about a call, in bytes.
 const TROUBLE_BYTES_MAX: usize = 64 * 1024;

@@ -39,7 +39,6 @@ pub(crate) fn wait_for_parent() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// A child that dies with its test.
 pub(crate) struct Child {
     process: std::process::Child,
     output: BufReader<ChildStdout>,
@@ -136,7 +135,6 @@ impl Child {
         !status.success()
     }
 
-    /// Waits until it exits, which must be with success.
     pub(crate) fn finish(mut self) {
         while self.hear().is_some() {}
         assert!(self.process.wait().unwrap().success());

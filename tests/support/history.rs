@@ -31,7 +31,6 @@ impl Writer {
     }
 }
 
-/// The notes of all processes together.
 #[derive(Debug, Default)]
 pub struct History {
     /// Every note of a kind: id and epoch.

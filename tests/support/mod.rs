@@ -50,7 +50,6 @@ pub fn eventually<T>(
     }
 }
 
-/// Waits until `condition` is true.
 #[track_caller]
 pub fn eventually_true(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     eventually(patience, what, || condition().then_some(()));
@@ -152,7 +151,6 @@ pub fn die_with_parent() {
         .expect("a death signal can be set");
 }
 
-/// A variable that was given to a role.
 pub fn given(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} was not given"))
 }

@@ -30,7 +30,6 @@ pub fn connect(socket: &Path) -> Outcome<UnixStream> {
     Ok(stream)
 }
 
-/// One connection.
 pub struct Line {
     input: BufReader<UnixStream>,
     output: UnixStream,
@@ -47,7 +46,6 @@ impl Line {
         self.answer()
     }
 
-    /// Reads the next line.
     pub fn answer(&mut self) -> Outcome<String> {
         let mut answer = String::new();
         if self.input.read_line(&mut answer)? == 0 {

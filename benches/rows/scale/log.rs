@@ -15,7 +15,6 @@ use crate::support::points::{At, Points};
 use crate::support::{Outcome, go_on, sizes};
 
 const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-/// Number of measured appends.
 const APPENDS: usize = 1_000;
 /// An upper bound of a line's length.
 const LINE_BYTES: u64 = 256;

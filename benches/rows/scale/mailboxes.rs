@@ -40,7 +40,6 @@ pub fn run(points: &mut Points) -> Outcome<()> {
     Ok(())
 }
 
-/// Adds mailboxes up to this number.
 fn add(project: &Project, mailboxes: &mut Vec<Name>, count: usize) -> Outcome<()> {
     let spool = project.spool()?;
     for number in mailboxes.len()..count {

@@ -9,7 +9,6 @@ use crate::support::points::{At, Points};
 use crate::support::{Outcome, go_on, sizes};
 
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// Measurements of one operation for a point.
 const ROUNDS: usize = 300;
 /// Processes that each receive a first message.
 const FIRST: usize = 3;

@@ -14,9 +14,7 @@ use crate::support::points::At;
 use crate::support::process::{Guard, watcher};
 use crate::support::{Outcome, go_on, micros, now_ns, place};
 
-/// Starts of a command for one point.
 const STARTS: usize = 9;
-/// Starts of the watcher for one point.
 const WATCHER_STARTS: usize = 3;
 
 /// A project that is removed when dropped. Neither the commands nor the bench sync its files.
@@ -114,7 +112,6 @@ fn options() -> SpoolOptions {
     SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() }
 }
 
-/// Microseconds that a call takes.
 pub fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
     let began = now_ns();
     let done = work()?;

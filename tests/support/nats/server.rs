@@ -84,7 +84,6 @@ pub fn openssl(home: &Path, line: &str) {
 }
 
 impl Server {
-    /// Starts a separate server.
     pub fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut server = Self::at(home.path(), free_port(), &[]);
@@ -92,7 +91,6 @@ impl Server {
         server
     }
 
-    /// As [`Server::start`], by the program of [`cluster_program`]: no team starts on that of Debian 12.
     pub fn current() -> Option<Self> {
         let (program, home) = (cluster_program()?, tempfile::tempdir().unwrap());
         let mut server = Self::by(&program, home.path(), free_port(), &[]);
@@ -216,7 +214,6 @@ impl Server {
         }
     }
 
-    /// Killed and started again.
     pub fn restart(&self) {
         self.kill();
         self.run();

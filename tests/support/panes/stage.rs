@@ -5,7 +5,6 @@ use ensemble_tmux::tmux::Binding;
 
 /// A place in which the suite can open panes, and act as the person who uses them.
 pub(crate) trait PaneStage {
-    /// A directory for the suite's files.
     fn directory(&self) -> &std::path::Path;
     /// Opens a pane in which `sh` runs this command, and binds it.
     fn open_pane(&self, command: &str) -> Binding;

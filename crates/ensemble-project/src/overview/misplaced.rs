@@ -128,7 +128,7 @@ impl MisplacedPart {
 }
 
 /// The entries of a directory in which each is itself a directory, with their names and types.
-fn list_named(place: &Path) -> impl Iterator<Item = (Name, PathBuf, FileType)> {
+fn list_named(place: &Path) -> impl Iterator<Item = (Name, PathBuf, FileType)> + use<> {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let name = Name::new(entry.file_name().to_str()?).ok()?;
