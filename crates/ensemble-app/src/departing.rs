@@ -106,15 +106,11 @@ impl<'c> DepartureAsk<'c> {
         if let Some(on_silence) = self.on_silence {
             ask = ask.with_expiry(on_silence);
         }
-        if let Some(member) = project.roster().get(agent)? {
-            ask.generation = Some(member.generation);
-        }
+        ask.generation = project.roster().get(agent)?.map(|member| member.generation);
         if is_gone(project, agent)? {
             ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
         }
-        if let Some(unread) = self.unread {
-            ask.unread_mail = Some(unread);
-        }
+        ask.unread_mail = self.unread;
         if let Some(id) = &self.id {
             ask = ask.with_id(id.as_str());
         }

@@ -145,14 +145,10 @@ impl App {
 
     /// The event log itself, for a verb that has to know whether an event was written.
     pub fn event_log(&self) -> Outcome<Arc<EventLog>> {
-        Ok(self.open_log(self.project()?))
+        Ok(self.log(self.project()?))
     }
 
-    pub(crate) fn log(&self, project: &Project) -> Arc<dyn Recorder> {
-        self.open_log(project)
-    }
-
-    fn open_log(&self, project: &Project) -> Arc<EventLog> {
+    pub(crate) fn log(&self, project: &Project) -> Arc<EventLog> {
         let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
         Arc::<EventLog>::clone(self.log.get_or_init(open))
     }

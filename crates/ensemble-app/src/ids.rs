@@ -7,7 +7,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::mailboxes::visit_mailboxes;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
-use ensemble_project::short_ids::ShortIds;
+use ensemble_project::short_ids::{SHOWN_CHARS_MIN, ShortIds};
 
 use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
@@ -16,13 +16,11 @@ use crate::queue::ProjectQueue;
 /// An id of this length or more is whole; those that we make are UUIDs.
 const WHOLE_CHARS: usize = 36;
 const MESSAGES_MAX: usize = 10_000;
-/// The time in one of our ids, in milliseconds, as characters.
-const STAMP_CHARS: usize = 13;
 const NAMED_MAX: usize = 5;
 
 /// The beginning that an id has wherever it is shown, shortened or not.
 pub fn beginning(id: &MessageId) -> &str {
-    id.as_str().get(..STAMP_CHARS).unwrap_or_else(|| id.as_str())
+    id.as_str().get(..SHOWN_CHARS_MIN).unwrap_or_else(|| id.as_str())
 }
 
 /// The message that an id or the beginning of one means.
@@ -86,13 +84,8 @@ pub fn short(queue: &dyn Broker, mailbox: &Name, id: &MessageId) -> String {
     if whole.len() != WHOLE_CHARS {
         return whole.to_owned();
     }
-    let others = held(queue, mailbox);
-    let others = others.iter().map(MessageId::as_str).filter(|other| *other != whole);
-    let common = others.map(|other| {
-        whole.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
-    });
-    let chars = common.max().map_or(STAMP_CHARS, |common| (common + 1).max(STAMP_CHARS));
-    whole.get(..chars).unwrap_or(whole).to_owned()
+    let others: ShortIds = held(queue, mailbox).into_iter().collect();
+    others.shorten(whole).to_owned()
 }
 
 pub fn request(requests: &Requests<'_>, given: &str) -> Outcome<String> {

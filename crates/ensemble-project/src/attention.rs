@@ -309,14 +309,13 @@ fn of_agent(agent: &AgentView) -> Option<Need> {
     let AgentView { name, why, .. } = agent;
     let (kind, text, help) = match agent.state {
         State::Blocked => {
-            let help = match agent.has_pane {
-                true => format!("`ensemble agent attach {name}`"),
-                false if agent.machine.is_some() => format!("`ensemble agent attach {name}`"),
+            let help = match &agent.terminal {
+                _ if agent.has_pane || agent.machine.is_some() => {
+                    format!("`ensemble agent attach {name}`")
+                }
                 // A person has started it, and only that terminal takes an answer.
-                false => match &agent.terminal {
-                    Some(terminal) => format!("answer in {terminal}"),
-                    None => "answer in its own terminal".to_owned(),
-                },
+                Some(terminal) => format!("answer in {terminal}"),
+                None => "answer in its own terminal".to_owned(),
             };
             let why = why.strip_prefix("waits for a person ").unwrap_or(why);
             let enclosed = why.strip_prefix('(').and_then(|why| why.strip_suffix(')'));

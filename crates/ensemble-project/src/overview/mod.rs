@@ -137,7 +137,6 @@ pub struct Overview {
 
 impl Overview {
     /// Looks once. [`OverviewReader`] looks again and again.
-    ///
     pub fn gather_once(
         project: &Project,
         source: OverviewSource<'_>,

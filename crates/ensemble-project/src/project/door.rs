@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ensemble_core::message::Name;
-use ensemble_core::requests::{RequestStore, Requests};
+use ensemble_core::requests::Requests;
 use ensemble_core::{Error, Result};
 use ensemble_team::admission::{Doorkeeper, TaskAct};
 
@@ -20,22 +20,10 @@ impl Project {
 #[derive(Debug)]
 struct ProjectDoor(Project);
 
-impl ProjectDoor {
-    fn ask(
-        &self,
-        requests: &dyn RequestStore,
-        act: TaskAct,
-        task: &str,
-        agent: &Name,
-    ) -> Result<()> {
-        self.0.admissions().check(act, requests, (task, agent))
-    }
-}
-
 impl Doorkeeper for ProjectDoor {
     fn check(&self, act: TaskAct, task: &str, agent: &Name) -> Result<()> {
         match self.0.open_unrecorded() {
-            Ok(queue) => self.ask(queue.request_store(), act, task, agent),
+            Ok(queue) => self.0.admissions().check(act, queue.request_store(), (task, agent)),
             // A blackboard needs no queue. Without one there are no plans.
             Err(Error::NoQueue { .. }) => {
                 let circumstances = self.0.admissions().whatever_the_task(agent, None)?;
