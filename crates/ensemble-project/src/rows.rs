@@ -13,7 +13,6 @@
 //! A member with a pane whose command is `ensemble agent supervise` keeps its pane as its host. Its way in is its
 //! next prompt.
 
-use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::holdings::Holding;
@@ -146,34 +145,28 @@ impl RosterRow {
         }
     }
 
-    /// As [`RosterRow::presence`]; where that cannot be seen, unknown with the reason.
+    /// Its presence, from the present observation, its waits and what it holds. Where it cannot be observed, unknown
+    /// with the reason.
     pub fn presence_or_why(
         &self,
         project: &Project,
         waits_for: Option<&String>,
         holds: &[Holding],
     ) -> Presence {
-        self.presence(project, waits_for, holds)
-            .unwrap_or_else(|error| Presence::new(State::Unknown, error.to_string()))
-    }
-
-    /// Its presence, from the present observation, its waits and what it holds.
-    pub fn presence(
-        &self,
-        project: &Project,
-        waits_for: Option<&String>,
-        holds: &[Holding],
-    ) -> Result<Presence> {
         if let Some(elsewhere) = &self.elsewhere {
-            return Ok(elsewhere.presence.clone());
+            return elsewhere.presence.clone();
         }
-        let observation = match self.came {
-            MemberOrigin::Registered | MemberOrigin::Remote => PaneObservation::NoPane,
+        let observed = match self.came {
+            MemberOrigin::Registered | MemberOrigin::Remote => Ok(PaneObservation::NoPane),
             MemberOrigin::Started
             | MemberOrigin::Joined
             | MemberOrigin::Wrapped
             | MemberOrigin::Supervised
-            | MemberOrigin::Recorded => members::observe_member(project, &self.member)?,
+            | MemberOrigin::Recorded => members::observe_member(project, &self.member),
+        };
+        let observation = match observed {
+            Ok(observation) => observation,
+            Err(error) => return Presence::new(State::Unknown, error.to_string()),
         };
         let reported = sessions::reported(&project.sessions(), &self.member.name);
         let mut presence = members::judge(&self.member, observation, reported, waits_for, holds);
@@ -181,7 +174,7 @@ impl RosterRow {
             presence.state = State::Unknown;
             "no host reports it; holds nothing".clone_into(&mut presence.why);
         }
-        Ok(presence)
+        presence
     }
 }
 

@@ -181,7 +181,9 @@ impl Workload {
         books: &TaskBooks,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)?.by_agent })
+        // One look at the requests for the whole team.
+        let waits_for = waits_in(&pending_but(store, &mut HashSet::new())?.asked);
+        Ok(Self { waits_for, holds: books.holds(queue, who)?.by_agent })
     }
 
     pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
@@ -232,12 +234,6 @@ pub(crate) fn pending_but(
     }
     pending.asked.sort_by_key(|asked| asked.created_at);
     Ok(pending)
-}
-
-/// Pending decisions: agents with their own pending requests, and the oldest request in a few
-/// words. One look for the whole team.
-pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
-    Ok(waits_in(&pending_but(store, &mut HashSet::new())?.asked))
 }
 
 /// The oldest of these requests of each agent, in a few words.

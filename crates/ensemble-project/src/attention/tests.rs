@@ -52,54 +52,32 @@ fn ladder(state: &str) -> LadderFile {
     .unwrap()
 }
 
-/// A calm team at 10:10, with what a test changes.
-#[derive(Default)]
-struct Case {
-    no_watcher: bool,
-    silent: Option<Duration>,
-    servers_away: Option<AwayServers>,
-    unreadable: Vec<UnreadablePart>,
-    mail: Vec<PersonMail>,
-    agents: Vec<AgentView>,
-    pending: Vec<AskedRequest>,
-    undecided: Vec<AskedRequest>,
-    dead: Vec<DeadTask>,
-    ladders: Vec<LadderFile>,
-    troubles: Vec<BoardTrouble>,
-    parked: Vec<ParkedScope>,
+/// A calm team at 10:10, of which a test changes something.
+fn calm() -> NeedFacts<'static> {
+    NeedFacts {
+        now: at(10),
+        watcher_remedy: "`ensemble up`",
+        watcher: WatcherState::Runs,
+        watcher_pid: Some(7),
+        servers_away: None,
+        unreadable: &[],
+        mail: &[],
+        agents: &[],
+        pending: &[],
+        undecided: &[],
+        unplanned: &[],
+        stranded: &[],
+        dead: &[],
+        dead_ids: Box::leak(Box::<ShortIds>::default()),
+        ladders: &[],
+        troubles: &[],
+        steps: &[],
+        parked: &[],
+    }
 }
 
-impl Case {
-    fn needs(&self) -> Vec<Need> {
-        needs(&NeedFacts {
-            now: at(10),
-            watcher_remedy: "`ensemble up`",
-            watcher: match (self.no_watcher, self.silent) {
-                (true, _) => WatcherState::Missing,
-                (false, Some(silent)) => WatcherState::Hangs(silent),
-                (false, None) => WatcherState::Runs,
-            },
-            watcher_pid: Some(7),
-            servers_away: self.servers_away.as_ref(),
-            unreadable: &self.unreadable,
-            mail: &self.mail,
-            agents: &self.agents,
-            pending: &self.pending,
-            undecided: &self.undecided,
-            unplanned: &[],
-            stranded: &[],
-            dead: &self.dead,
-            dead_ids: &self.dead.iter().map(|letter| letter.id.as_str()).collect(),
-            ladders: &self.ladders,
-            troubles: &self.troubles,
-            steps: &[],
-            parked: &self.parked,
-        })
-    }
-
-    fn words(&self) -> Vec<String> {
-        self.needs().iter().map(|need| need.need.word().to_owned()).collect()
-    }
+fn words(facts: &NeedFacts<'_>) -> Vec<&'static str> {
+    needs(facts).iter().map(|need| need.need.word()).collect()
 }
 
 fn dead(id: &str) -> DeadTask {
@@ -114,8 +92,8 @@ fn dead(id: &str) -> DeadTask {
     }
 }
 
-fn of(agents: Vec<AgentView>) -> Vec<String> {
-    Case { agents, ..Case::default() }.words()
+fn of(agents: &[AgentView]) -> Vec<&'static str> {
+    words(&NeedFacts { agents, ..calm() })
 }
 
 #[test]
@@ -132,8 +110,7 @@ fn a_state_of_an_agent_is_a_need_or_is_not() {
         (Waiting, None),
         (Shutdown, None),
     ] {
-        let found = of(vec![agent("w1", state)]);
-        assert_eq!(found.first().map(String::as_str), expected, "{state:?}");
+        assert_eq!(of(&[agent("w1", state)]).first().copied(), expected, "{state:?}");
     }
 }
 
@@ -154,10 +131,10 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
         },
         at: at(minute),
     };
-    let case = Case {
-        no_watcher: true,
-        agents: vec![agent("w1", State::Blocked)],
-        mail: vec![
+    let case = NeedFacts {
+        watcher: WatcherState::Missing,
+        agents: &[agent("w1", State::Blocked)],
+        mail: &[
             mail("m1", "gem", "hello", 1),
             mail("m2", "opal", "wait", 2),
             mail("m3", "opal", "42 lines", 3),
@@ -168,12 +145,11 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
             mail("m8", "opal", "I am another", 8),
             mail("m9", "coda", "", 9),
         ],
-        ..Case::default()
+        ..calm()
     };
-    let answered = ["answered"; 6];
-    assert_eq!(case.words()[..6], answered);
-    assert_eq!(case.words()[6..], ["watcher", "blocked"]);
-    let needs = case.needs();
+    assert_eq!(words(&case)[..6], ["answered"; 6]);
+    assert_eq!(words(&case)[6..], ["watcher", "blocked"]);
+    let needs = needs(&case);
     assert_eq!(needs[5].text, "coda does not shut down (and 1 more)", "it has given no reason");
     assert_eq!(needs[3].text, "picky returned your message: \"t1: no attempt is left\"");
     // Who has left is in one line, however many they are.
@@ -191,7 +167,7 @@ fn an_answer_to_the_person_comes_first_with_its_words() {
 fn mail_that_waits_is_a_need_of_an_idle_agent_after_a_while() {
     let waiting = |state, waited| {
         let waited = Some(Duration::from_secs(waited));
-        of(vec![AgentView { waited, unread: 1, ..agent("w1", state) }])
+        of(&[AgentView { waited, unread: 1, ..agent("w1", state) }])
     };
     assert_eq!(waiting(State::Idle, 31), ["undelivered"]);
     assert_eq!(waiting(State::Idle, 30), [""; 0]);
@@ -201,42 +177,44 @@ fn mail_that_waits_is_a_need_of_an_idle_agent_after_a_while() {
 #[test]
 fn mail_for_an_agent_that_has_left_is_a_need_while_others_are_up() {
     let left = || AgentView { unread: 1, ..agent("coda", State::Shutdown) };
-    let case = Case { agents: vec![left(), agent("gem", State::Working)], ..Case::default() };
-    let needs = case.needs();
-    assert_eq!(case.words(), ["undelivered"]);
+    let case = NeedFacts { agents: &[left(), agent("gem", State::Working)], ..calm() };
+    let needs = needs(&case);
+    assert_eq!(words(&case), ["undelivered"]);
     assert_eq!(needs[0].text, "coda has left, and 1 message waits for it");
     assert_eq!(needs[0].help, "`ensemble up coda`");
-    assert_eq!(of(vec![left()]), [""; 0]);
+    assert_eq!(of(&[left()]), [""; 0]);
 }
 
 #[test]
 fn a_team_without_a_watcher_needs_one_while_agents_are_up() {
-    let case =
-        |state| Case { no_watcher: true, agents: vec![agent("w1", state)], ..Case::default() };
-    assert_eq!(case(State::Idle).words(), ["watcher"]);
-    assert_eq!(case(State::Shutdown).words(), [""; 0]);
-    assert_eq!(Case { no_watcher: true, ..Case::default() }.words(), [""; 0]);
+    let without = |agents: &[AgentView]| {
+        words(&NeedFacts { watcher: WatcherState::Missing, agents, ..calm() })
+    };
+    assert_eq!(without(&[agent("w1", State::Idle)]), ["watcher"]);
+    assert_eq!(without(&[agent("w1", State::Shutdown)]), [""; 0]);
+    assert_eq!(without(&[]), [""; 0]);
 }
 
 #[test]
 fn a_watcher_that_hangs_is_a_need_also_without_agents() {
-    let case = Case { silent: Some(Duration::from_secs(90)), ..Case::default() };
-    let needs = case.needs();
-    assert_eq!(case.words(), ["watcher"]);
+    let watcher = WatcherState::Hangs(Duration::from_secs(90));
+    let case = NeedFacts { watcher, ..calm() };
+    let needs = needs(&case);
+    assert_eq!(words(&case), ["watcher"]);
     assert!(needs[0].text.contains("hangs: no sign of life for 90 s"), "{}", needs[0].text);
     assert!(needs[0].help.contains("kill -KILL 7"), "{}", needs[0].help);
 }
 
 #[test]
 fn a_request_is_a_need_where_no_agent_is_there_to_answer_or_none_does() {
-    let case = |to: &str, minute, agents| {
-        Case { pending: vec![asked("plan", to, minute)], agents, ..Case::default() }.words()
+    let case = |to: &str, minute, lead| {
+        let (pending, agents) = (&[asked("plan", to, minute)], &[agent("lead", lead)]);
+        words(&NeedFacts { pending, agents, ..calm() })
     };
-    let there = || vec![agent("lead", State::Idle)];
-    assert_eq!(case("a-person", 9, there()), ["decision"]);
-    assert_eq!(case("lead", 9, there()), [""; 0], "it was asked a minute ago");
-    assert_eq!(case("lead", 5, there()), ["decision"]);
-    assert_eq!(case("lead", 9, vec![agent("lead", State::Shutdown)]), ["decision"]);
+    assert_eq!(case("a-person", 9, State::Idle), ["decision"]);
+    assert_eq!(case("lead", 9, State::Idle), [""; 0], "it was asked a minute ago");
+    assert_eq!(case("lead", 5, State::Idle), ["decision"]);
+    assert_eq!(case("lead", 9, State::Shutdown), ["decision"]);
 }
 
 #[test]
@@ -245,34 +223,31 @@ fn one_trouble_is_one_need() {
         let waited = Some(Duration::from_secs(60));
         AgentView { waited, unread: 1, ..agent("bob", state) }
     };
-    let words = |state| {
-        Case { agents: vec![unread(state)], ladders: vec![ladder("escalated")], ..Case::default() }
-            .words()
-    };
-    assert_eq!(words(State::Idle), ["escalation"]);
-    assert_eq!(words(State::Gone), ["gone"]);
-    assert_eq!(words(State::Blocked), ["blocked"]);
-    assert_eq!(words(State::Shutdown), [""; 0], "it waits for the next `up`");
-    let down = Case { agents: vec![agent("bob", State::Shutdown)], ..Case::default() };
-    let troubles = ["untaken", "workers", "blocked"].map(trouble).to_vec();
-    assert_eq!(Case { troubles, ..down }.words(), ["standstill"]);
-    assert_eq!(words(State::Working), ["escalation"]);
-    let buried = ladder("escalated");
-    let case = Case {
-        dead: vec![dead(buried.message.as_str())],
-        ladders: vec![buried],
-        ..Case::default()
-    };
-    assert_eq!(case.words(), ["dead letter"]);
+    let ladders = &[ladder("escalated")];
+    let escalated = |state| words(&NeedFacts { agents: &[unread(state)], ladders, ..calm() });
+    assert_eq!(escalated(State::Idle), ["escalation"]);
+    assert_eq!(escalated(State::Gone), ["gone"]);
+    assert_eq!(escalated(State::Blocked), ["blocked"]);
+    assert_eq!(escalated(State::Shutdown), [""; 0], "it waits for the next `up`");
+    let troubles = &["untaken", "workers", "blocked"].map(trouble);
+    let agents = &[agent("bob", State::Shutdown)];
+    assert_eq!(words(&NeedFacts { troubles, agents, ..calm() }), ["standstill"]);
+    assert_eq!(escalated(State::Working), ["escalation"]);
+    let dead = &[dead(ladders[0].message.as_str())];
+    assert_eq!(words(&NeedFacts { dead, ladders, ..calm() }), ["dead letter"]);
 }
 
 #[test]
 fn each_need_names_the_command_that_helps() {
     let parked = json!({ "scope": "task", "name": "t1", "limit": { "usd": 5 }, "used": { "usd": 6 }, "since": at(2) });
-    let case = Case {
-        mail: Vec::new(),
-        no_watcher: true,
-        agents: vec![
+    let away = AwayServers {
+        why: "no answer".to_owned(),
+        since: Some(at(1)),
+        help: "`start them`".to_owned(),
+    };
+    let case = NeedFacts {
+        watcher: WatcherState::Missing,
+        agents: &[
             AgentView { holds: vec!["t9".to_owned()], ..agent("w3", State::Gone) },
             AgentView { has_pane: false, ..agent("w2", State::Blocked) },
             AgentView {
@@ -283,26 +258,21 @@ fn each_need_names_the_command_that_helps() {
             agent("w1", State::Blocked),
             agent("w4", State::Limited),
         ],
-        pending: vec![asked("plan", "lead", 0)],
-        undecided: Vec::new(),
-        dead: vec![dead("m2")],
-        ladders: vec![ladder("escalated"), ladder("open")],
-        troubles: vec![trouble("control"), trouble("merge_impossible")],
-        unreadable: vec![UnreadablePart {
+        pending: &[asked("plan", "lead", 0)],
+        dead: &[dead("m2")],
+        ladders: &[ladder("escalated"), ladder("open")],
+        troubles: &[trouble("control"), trouble("merge_impossible")],
+        unreadable: &[UnreadablePart {
             about: "mailbox w9".to_owned(),
             why: "mailbox.yaml: is a pipe".to_owned(),
             help: "`mend it`".to_owned(),
             cause: UnreadCause::Part,
         }],
-        servers_away: Some(AwayServers {
-            why: "no answer".to_owned(),
-            since: Some(at(1)),
-            help: "`start them`".to_owned(),
-        }),
-        silent: None,
-        parked: vec![serde_json::from_value(parked).unwrap()],
+        servers_away: Some(&away),
+        parked: &[serde_json::from_value(parked).unwrap()],
+        ..calm()
     };
-    let needs = case.needs();
+    let needs = needs(&case);
     let found: Vec<(&str, &str)> =
         needs.iter().map(|need| (need.need.word(), need.help.as_str())).collect();
     assert_eq!(
@@ -377,7 +347,7 @@ fn agents_that_end_for_one_reason_are_one_need() {
     let gone = |who: &str, why: &str| AgentView { why: why.to_owned(), ..agent(who, State::Gone) };
     let server = "the tmux server has ended";
     let agents = vec![gone("a", server), gone("b", "it was killed"), gone("c", server)];
-    let needs = Case { agents, ..Case::default() }.needs();
+    let needs = needs(&NeedFacts { agents: &agents, ..calm() });
     assert_eq!(needs.len(), 3, "each is a need of its own for alerts and programs");
     let joined = join_by_cause(&needs);
     let shown: Vec<_> =
