@@ -15,10 +15,10 @@ use ensemble_project::Project;
 use ensemble_team::roster::Member;
 use ensemble_tmux::session::Activity;
 
-use crate::support::peak::Usage;
+use crate::support::peak::UsedShare;
 use crate::support::process::{PATIENCE, watcher};
 use crate::support::table::{self, Goal};
-use crate::support::{Outcome, Summary, go_on, now_ns, place, size};
+use crate::support::{Outcome, Summary, go_on, now_ns, place, rest, size};
 
 const AGENTS: usize = 50;
 /// Requests to a model in the transcript of each agent.
@@ -33,7 +33,7 @@ pub fn run() -> Outcome<()> {
     if !ensemble.is_file() {
         return Err("build it first: cargo build --release --package ensemble-broker".into());
     }
-    let seconds = size("ENSEMBLE_BENCH_TOP_SECONDS", 20) as u64;
+    let seconds = size("ENSEMBLE_BENCH_TOP_SECONDS", 20);
     let home = place::on_disk()?;
     let team = Team::new(home.path())?;
     let _watcher = watcher(home.path())?;
@@ -45,7 +45,7 @@ pub fn run() -> Outcome<()> {
         let idle = view.cpu_during(|| rest(seconds))?;
         let mut delays = Vec::new();
         let busy = view.cpu_during(|| {
-            let until = Instant::now() + Duration::from_secs(seconds);
+            let until = Instant::now() + Duration::from_secs(seconds as u64);
             for turn in 0.. {
                 if Instant::now() >= until {
                     break;
@@ -64,14 +64,6 @@ pub fn run() -> Outcome<()> {
         let (all, slowest) = (Summary::of(&delays).ok_or("no change")?, delays[delays.len() - 1]);
         table::value(&format!("{size}, change to screen, median"), all.median, "ms", Goal::None);
         table::value(&format!("{size}, the slowest"), slowest, "ms", Goal::AtMost(200.0));
-    }
-    Ok(())
-}
-
-fn rest(seconds: u64) -> Outcome<()> {
-    for _ in 0..seconds {
-        go_on()?;
-        std::thread::sleep(Duration::from_secs(1));
     }
     Ok(())
 }
@@ -205,10 +197,7 @@ impl Screen {
     }
 
     fn cpu_during(&self, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
-        let (before, began) = (Usage::of(self.child.id())?, now_ns());
-        work()?;
-        let (after, elapsed) = (Usage::of(self.child.id())?, now_ns() - began);
-        Ok((after.cpu_ns - before.cpu_ns) as f64 * 100.0 / elapsed as f64)
+        Ok(UsedShare::during(self.child.id(), work)?.cpu_percent)
     }
 }
 

@@ -204,7 +204,6 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
 
 /// A loop that lists a directory repeatedly, as a program without file notification does.
 pub fn poll(dir: &str, stamps: &str, millis: &str) -> Outcome<()> {
-    use crate::support::process::{Stamper, end_with_parent};
     let pause = Duration::from_millis(millis.parse()?);
     let stamps = Stamper::new(stamps)?;
     end_with_parent();

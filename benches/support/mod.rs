@@ -60,6 +60,15 @@ pub fn go_on() -> Outcome<()> {
     if flag.load(Ordering::Relaxed) { Err("interrupted".into()) } else { Ok(()) }
 }
 
+/// Lets the subjects run, and ends the row after Ctrl-C.
+pub fn rest(seconds: usize) -> Outcome<()> {
+    for _ in 0..seconds {
+        go_on()?;
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    Ok(())
+}
+
 /// Pseudo-random numbers that only spread the samples.
 pub struct Spread(u64);
 

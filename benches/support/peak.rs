@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::{Outcome, go_on};
+use super::{Outcome, go_on, now_ns};
 
 /// Interval between two looks at a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
@@ -37,6 +37,24 @@ impl Usage {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let (resident_kib, peak_kib) = (field(&status, "VmRSS:")?, field(&status, "VmHWM:")?);
         Ok(Self { cpu_ns, wake_ups, resident_kib, peak_kib })
+    }
+}
+
+/// What a process uses of the machine while something is done.
+pub struct UsedShare {
+    pub cpu_percent: f64,
+    pub wake_ups_a_minute: f64,
+}
+
+impl UsedShare {
+    pub fn during(pid: u32, work: impl FnOnce() -> Outcome<()>) -> Outcome<Self> {
+        let (before, began) = (Usage::of(pid)?, now_ns());
+        work()?;
+        let (elapsed_ns, after) = ((now_ns() - began) as f64, Usage::of(pid)?);
+        Ok(Self {
+            cpu_percent: (after.cpu_ns - before.cpu_ns) as f64 * 100.0 / elapsed_ns,
+            wake_ups_a_minute: (after.wake_ups - before.wake_ups) as f64 * 60e9 / elapsed_ns,
+        })
     }
 }
 

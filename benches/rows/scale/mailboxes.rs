@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::Spool;
+use ensemble_core::message::Name;
 
-use super::messages::commands;
+use super::messages::{commands, send, take};
 use super::project::{Project, timed};
-use crate::support::peak::Usage;
+use crate::support::peak::{Usage, UsedShare};
 use crate::support::points::{At, Points};
-use crate::support::{Outcome, Spread, go_on, now_ns, size, sizes};
+use crate::support::{Outcome, Spread, go_on, rest, size, sizes};
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const MESSAGES_EACH: usize = 3;
@@ -53,11 +52,6 @@ fn add(project: &Project, mailboxes: &mut Vec<Name>, count: usize) -> Outcome<()
     Ok(())
 }
 
-fn send(spool: &Spool, mailbox: &Name) -> Outcome<()> {
-    spool.publish(&Envelope::new(mailbox.clone(), "task 7 is done\n"))?;
-    Ok(())
-}
-
 /// Publishes to and receives from any mailbox, in a process that knows all of them. Also measures
 /// the status of all.
 fn library(project: &Project, mailboxes: &[Name], at: &mut At<'_>) -> Outcome<()> {
@@ -80,11 +74,7 @@ fn library(project: &Project, mailboxes: &[Name], at: &mut At<'_>) -> Outcome<()
         let drawn = usize::try_from(spread.between(0, mailboxes.len() as u64 - 1))?;
         let mailbox = &mailboxes[drawn];
         publish.push(timed(|| send(&spool, mailbox))?.0);
-        let take = || {
-            let delivery = spool.receive(mailbox, mailbox)?.ok_or("a message is missing")?;
-            Ok(spool.settle(&delivery.lease)?)
-        };
-        receive.push(timed(take)?.0);
+        receive.push(timed(|| take(&spool, mailbox))?.0);
     }
     at.add("publish to any", "us", &publish)?;
     at.add("receive + settle from any", "us", &receive)?;
@@ -95,15 +85,9 @@ fn library(project: &Project, mailboxes: &[Name], at: &mut At<'_>) -> Outcome<()
 fn idle(project: &Project, at: &mut At<'_>) -> Outcome<()> {
     let watcher = project.watcher(at)?;
     std::thread::sleep(SETTLING);
-    let (began, before) = (now_ns(), Usage::of(watcher.id())?);
-    for _ in 0..size("ENSEMBLE_BENCH_SCALE_IDLE_SECONDS", IDLE_SECONDS) {
-        go_on()?;
-        std::thread::sleep(Duration::from_secs(1));
-    }
-    let (elapsed_ns, after) = ((now_ns() - began) as f64, Usage::of(watcher.id())?);
-    let cpu = (after.cpu_ns - before.cpu_ns) as f64 * 100.0 / elapsed_ns;
-    let wake_ups = (after.wake_ups - before.wake_ups) as f64 * 60e9 / elapsed_ns;
-    at.add("idle watcher", "% CPU", &[cpu])?;
-    at.add("idle watcher wake-ups", "a minute", &[wake_ups])?;
-    at.add_memory("idle watcher", after.resident_kib)
+    let seconds = size("ENSEMBLE_BENCH_SCALE_IDLE_SECONDS", IDLE_SECONDS);
+    let share = UsedShare::during(watcher.id(), || rest(seconds))?;
+    at.add("idle watcher", "% CPU", &[share.cpu_percent])?;
+    at.add("idle watcher wake-ups", "a minute", &[share.wake_ups_a_minute])?;
+    at.add_memory("idle watcher", Usage::of(watcher.id())?.resident_kib)
 }

@@ -49,12 +49,12 @@ fn fill(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
     Ok(())
 }
 
-fn send(spool: &Spool, mailbox: &Name) -> Outcome<()> {
+pub fn send(spool: &Spool, mailbox: &Name) -> Outcome<()> {
     spool.publish(&Envelope::new(mailbox.clone(), "task 7 is done\n"))?;
     Ok(())
 }
 
-fn take(spool: &Spool, mailbox: &Name) -> Outcome<()> {
+pub fn take(spool: &Spool, mailbox: &Name) -> Outcome<()> {
     let delivery = spool.receive(mailbox, mailbox)?.ok_or("a message is missing")?;
     Ok(spool.settle(&delivery.lease)?)
 }
