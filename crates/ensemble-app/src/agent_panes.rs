@@ -28,8 +28,7 @@ pub fn warn_of_absent_agent(project: &Project, entry: &PaneEntry) {
     let looked = || -> Outcome<(Option<Deferral>, Option<String>)> {
         let profile = project.profiles()?.get(provider)?;
         let open = profile.open_command().map(str::to_owned);
-        let server = TmuxServer::brief(entry.binding.socket.clone());
-        let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+        let mut pane = project.open_pane(entry, profile)?;
         let missing = open.filter(|open| lacks_an_option(&pane.inspect(), open));
         Ok((pane.diagnose()?.diagnosis.deferral, missing))
     };

@@ -154,15 +154,8 @@ fn look_until(project: &Project, member: &Member, look: StartLook) -> StartScree
         let shown = match members::observe_member(project, member) {
             Ok(PaneObservation::Seen(diagnosis)) => judged(&diagnosis),
             Ok(PaneObservation::Unseen) => StartScreen::Unknown,
-            Ok(
-                PaneObservation::Missing(_)
-                | PaneObservation::Opening
-                | PaneObservation::NotStarted
-                | PaneObservation::NoPane
-                | PaneObservation::Ended { .. }
-                | PaneObservation::Supervised { .. },
-            )
-            | Err(_) => StartScreen::Known,
+            // It has no screen.
+            Ok(_) | Err(_) => StartScreen::Known,
         };
         let now = Instant::now();
         let is_final = match shown {
@@ -184,9 +177,7 @@ pub fn dialog_of(project: &Project, member: &Member) -> Option<String> {
     let now = StartLook { deadline: Instant::now(), steady: Duration::ZERO };
     match look_until(project, member, now) {
         StartScreen::Dialog(dialog) => Some(dialog),
-        StartScreen::Ready | StartScreen::Known | StartScreen::Covered | StartScreen::Unknown => {
-            None
-        }
+        _ => None,
     }
 }
 

@@ -74,14 +74,6 @@ fn merged(mut records: Vec<Record>) -> String {
     let key = |record: &Record| (record.timestamp, record.session_id.clone(), record.seq);
     records.sort_by_cached_key(key);
     let mut seen = BTreeSet::new();
-    let mut text = String::new();
-    for record in records {
-        let line = record.to_line();
-        let line = line.trim_end();
-        if seen.insert(line.to_owned()) {
-            text.push_str(line);
-            text.push('\n');
-        }
-    }
-    text
+    let lines = records.iter().map(|record| record.to_line().trim_end().to_owned());
+    lines.filter(|line| seen.insert(line.clone())).map(|line| line + "\n").collect()
 }

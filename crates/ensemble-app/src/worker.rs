@@ -1,7 +1,6 @@
 //! The agent that a command pings, nudges or assigns work to: where it runs, and how to observe it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::agent::AgentPane;
@@ -19,7 +18,6 @@ use ensemble_project::panes::{self, PaneEntry};
 use ensemble_project::sessions::hook_evidence;
 use ensemble_project::team::{MemberPane, PaneOpener};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::TmuxServer;
 
 use crate::App;
 use crate::failure::{Failure, Outcome};
@@ -60,9 +58,7 @@ impl TargetAgent {
             return Ok(Self { name: name.clone(), mailbox, host, bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
-        let server = TmuxServer::brief(entry.binding.socket.clone());
-        let sources = project.sources();
-        let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
+        let pane = project.open_pane(&entry, profile)?;
         let (name, mailbox) = (name.clone(), entry.mailbox.clone());
         Ok(Self { name, mailbox, host: None, bound: Some((entry, pane)) })
     }

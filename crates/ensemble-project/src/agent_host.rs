@@ -18,7 +18,6 @@ use ensemble_team::roster::Member;
 use ensemble_tmux::provider::{Judgement, Profile};
 use ensemble_tmux::reaper::{self, ProcessFate};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::TmuxServer;
 
 use crate::Project;
 use crate::panes::{self, PaneEntry};
@@ -45,14 +44,9 @@ impl PaneHost {
     /// The agent host of `member` as the roster has them now. Connects to nothing yet.
     pub fn of(project: &Project, member: &Member) -> Result<Self> {
         let profile = project.profiles()?.get(&member.provider)?;
-        let pane = match PaneEntry::of(member) {
-            None => None,
-            Some(entry) => {
-                let server = TmuxServer::brief(entry.binding.socket.clone());
-                let (sources, locks) = (project.sources(), project.locks());
-                Some(entry.open(server, Arc::clone(&profile), &sources, &locks)?)
-            }
-        };
+        let pane = PaneEntry::of(member)
+            .map(|entry| project.open_pane(&entry, Arc::clone(&profile)))
+            .transpose()?;
         Ok(Self { project: project.clone(), member: member.clone(), profile, pane, idle_looks: 0 })
     }
 

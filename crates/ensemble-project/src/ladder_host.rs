@@ -8,7 +8,6 @@ use ensemble_core::driver::{LadderFile, LadderHost, MailboxReader};
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
-use ensemble_tmux::tmux::TmuxServer;
 
 use crate::panes::{self, PaneEntry};
 use crate::{LadderClaim, Project, TeamLink};
@@ -82,8 +81,7 @@ pub fn reader_of(
     };
     let profile = profiles.get(&entry.provider)?;
     let config = project.config.ladder_for(Some(&profile));
-    let server = TmuxServer::brief(entry.binding.socket.clone());
-    let pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+    let pane = project.open_pane(entry, profile)?;
     let place = format!("{:?}", entry.binding);
     let reader = MailboxReader::new(agent, config).in_pane(Box::new(pane), place);
     Ok(reader.of(agents.len().max(1)))

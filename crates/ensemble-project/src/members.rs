@@ -5,6 +5,7 @@
 //! there.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
@@ -16,7 +17,8 @@ use ensemble_team::holdings::{self, Holding};
 use ensemble_team::roster::{
     Member, PaneObservation, Presence, PresenceEvidence, ReportedActivity, State, presence,
 };
-use ensemble_tmux::provider::process;
+use ensemble_tmux::provider::{Profile, process};
+use ensemble_tmux::terminal::BoundPane;
 use ensemble_tmux::tmux::TmuxServer;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,14 @@ pub fn judge(
     presence(&evidence)
 }
 
+impl Project {
+    /// The pane of an agent, over its own brief connection to the tmux server.
+    pub fn open_pane(&self, entry: &PaneEntry, profile: Arc<Profile>) -> Result<BoundPane> {
+        let server = TmuxServer::brief(entry.binding.socket.clone());
+        entry.open(server, profile, &self.sources(), &self.locks())
+    }
+}
+
 pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservation> {
     if let Some(observation) = by_supervisor(project, member) {
         return Ok(observation);
@@ -77,10 +87,7 @@ pub fn observe_member(project: &Project, member: &Member) -> Result<PaneObservat
         });
     };
     let profile = project.profiles()?.get(&member.provider)?;
-    let server = TmuxServer::brief(entry.binding.socket.clone());
-    let (sources, locks) = (project.sources(), project.locks());
-    let mut pane = entry.open(server, profile, &sources, &locks)?;
-    Ok(panes::observe(&mut pane))
+    Ok(panes::observe(&mut project.open_pane(&entry, profile)?))
 }
 
 /// The observation of a member through its supervisor, if it has one. A member with a pane whose supervisor has

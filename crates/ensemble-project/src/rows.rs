@@ -124,13 +124,7 @@ impl RosterRow {
             MemberOrigin::Joined => {
                 format!("start it in its pane, or run `ensemble agent join {name}` in another")
             }
-            MemberOrigin::Started
-            | MemberOrigin::Supervised
-            | MemberOrigin::Registered
-            | MemberOrigin::Remote
-            | MemberOrigin::Recorded => {
-                format!("`ensemble up {name}`")
-            }
+            _ => format!("`ensemble up {name}`"),
         }
     }
 
@@ -158,11 +152,7 @@ impl RosterRow {
         }
         let observed = match self.came {
             MemberOrigin::Registered | MemberOrigin::Remote => Ok(PaneObservation::NoPane),
-            MemberOrigin::Started
-            | MemberOrigin::Joined
-            | MemberOrigin::Wrapped
-            | MemberOrigin::Supervised
-            | MemberOrigin::Recorded => members::observe_member(project, &self.member),
+            _ => members::observe_member(project, &self.member),
         };
         let observation = match observed {
             Ok(observation) => observation,

@@ -37,6 +37,27 @@ pub struct AgentView {
     pub machine: Option<String>,
 }
 
+impl AgentView {
+    /// An agent without mail, work, pane and remedy.
+    pub(crate) fn new(name: Name, state: State, why: String) -> Self {
+        Self {
+            name,
+            state,
+            why,
+            since: None,
+            holds: Vec::new(),
+            unread: 0,
+            waited: None,
+            nudges: None,
+            has_pane: false,
+            terminal: None,
+            is_new: false,
+            again: String::new(),
+            machine: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct DeadTask {
     pub mailbox: Name,

@@ -10,19 +10,10 @@ fn at(minute: u32) -> Timestamp {
 
 fn agent(who: &str, state: State) -> AgentView {
     AgentView {
-        machine: None,
-        name: name(who),
-        state,
-        why: "as seen".to_owned(),
         since: Some(at(1)),
-        holds: Vec::new(),
-        unread: 0,
-        waited: None,
-        nudges: None,
         has_pane: true,
-        terminal: None,
-        is_new: false,
         again: format!("`ensemble up {who}`"),
+        ..AgentView::new(name(who), state, "as seen".to_owned())
     }
 }
 

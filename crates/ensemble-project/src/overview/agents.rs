@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ensemble_core::event_log;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::{Result, event_log};
 use ensemble_team::roster::{Member, Presence, State};
 use ensemble_tmux::tmux::TmuxServer;
 
@@ -74,7 +74,7 @@ impl AgentLookup<'_> {
             State::Shutdown => row.member.ended.as_ref().map(|ended| ended.at),
             state => seen.filter(|seen| seen.state == state).map(|seen| seen.since),
         };
-        let shown = if known.is_watched { None } else { active_at(&row).unwrap_or_default() };
+        let shown = if known.is_watched { None } else { active_at(&row) };
         let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
         let mailbox = find(known.mailboxes, &row.member.mailbox);
         let unread = mailbox.map_or(0, |mailbox| mailbox.glance.waiting);
@@ -105,21 +105,15 @@ impl Overview {
             let seen = seen.iter().find(|seen| seen.agent == agent)?;
             let mailbox = find(&self.mailboxes, &mailbox)?;
             Some(AgentView {
-                state: seen.state,
-                why: seen.why.clone(),
                 since: Some(seen.since),
-                holds: Vec::new(),
                 unread: mailbox.glance.waiting,
                 waited: mailbox.waited().filter(|_| !source.keeps_back(&mailbox.name, &agent)),
                 nudges: self.watcher.why_not_notified(&agent),
                 has_pane: true,
-                terminal: None,
-                machine: None,
-                is_new: false,
                 again: format!(
                     "start it in its pane, or run `ensemble agent join {agent}` in another"
                 ),
-                name: agent,
+                ..AgentView::new(agent, seen.state, seen.why.clone())
             })
         };
         self.watcher.notified().into_iter().filter_map(view).collect()
@@ -143,19 +137,11 @@ impl Overview {
                 return None;
             }
             Some(AgentView {
-                state: State::Shutdown,
-                why: String::new(),
-                since: None,
-                holds: Vec::new(),
                 unread: mailbox.glance.waiting,
                 waited: mailbox.waited(),
-                nudges: None,
-                has_pane: false,
-                terminal: None,
-                machine: None,
                 is_new: true,
                 again: format!("`ensemble up {name}`"),
-                name: name.clone(),
+                ..AgentView::new(name.clone(), State::Shutdown, String::new())
             })
         };
         project.config.agents.iter().filter_map(view).collect()
@@ -168,12 +154,9 @@ fn find<'a>(mailboxes: &'a [MailboxOverview], name: &Name) -> Option<&'a Mailbox
     mailboxes.get(at)
 }
 
-fn active_at(row: &RosterRow) -> Result<Option<Timestamp>> {
-    let Some(binding) =
-        row.member.binding.as_ref().filter(|it| row.member.is_present() && it.is_in_tmux())
-    else {
-        return Ok(None);
-    };
-    let signs = TmuxServer::brief(binding.socket.clone()).pane_signs(&binding.id)?;
-    Ok(signs.filter(|pane| pane.token == binding.token).and_then(|pane| pane.active_at))
+fn active_at(row: &RosterRow) -> Option<Timestamp> {
+    let binding = row.member.binding.as_ref().filter(|it| it.is_in_tmux())?;
+    let server = row.member.is_present().then(|| TmuxServer::brief(binding.socket.clone()))?;
+    let pane = server.pane_signs(&binding.id).ok()??;
+    pane.active_at.filter(|_| pane.token == binding.token)
 }

@@ -28,12 +28,6 @@ use crate::project::Project;
 
 const LAUNCH_DIRECTORY: &str = "launch";
 
-/// A command as `sh -c` takes it, with our hooks if its program has any.
-pub(super) struct HookedLine {
-    pub(super) command: String,
-    pub(super) env: Vec<(String, String)>,
-}
-
 #[derive(Default)]
 struct HookLaunch {
     before: Vec<String>,
@@ -49,8 +43,13 @@ pub struct HookedCommand {
 }
 
 impl ProjectTeam<'_> {
-    /// The command and the variables of an agent, with hooks if its provider has any, and with these arguments of a person.
-    pub(super) fn hooked_line(&self, plan: &AgentPlan, said: &[String]) -> Result<HookedLine> {
+    /// The command of an agent, as `sh -c` takes it, and its variables, with hooks if its provider has any, and with
+    /// these arguments of a person.
+    pub(super) fn hooked_line(
+        &self,
+        plan: &AgentPlan,
+        said: &[String],
+    ) -> Result<(String, Vec<(String, String)>)> {
         let command = plan.command.clone().unwrap_or_default();
         let profile = self.project.profiles()?.get(&plan.provider)?;
         if let (Some(ensemble), false) = (&self.ensemble, profile.hooks().around.is_empty()) {
@@ -58,7 +57,7 @@ impl ProjectTeam<'_> {
             let said = said.iter().map(|it| format!(" {}", shell_word(it))).collect::<String>();
             let words = profile.hooks().around.iter().map(fill).chain([command + &said]);
             let command = words.map(|it| shell_word(&it)).collect::<Vec<_>>().join(" ");
-            return Ok(HookedLine { command, env: Vec::new() });
+            return Ok((command, Vec::new()));
         }
         let end = program_end(&command, &profile);
         let words = command.split_ascii_whitespace().map(str::to_owned).chain(said.iter().cloned());
@@ -77,7 +76,7 @@ impl ProjectTeam<'_> {
         let (program, rest) = command.split_at(end.unwrap_or(command.len()));
         let start = program.rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
         let (first, program) = program.split_at(start);
-        Ok(HookedLine { command: format!("{first}{before}{program}{arguments}{rest}{said}"), env })
+        Ok((format!("{first}{before}{program}{arguments}{rest}{said}"), env))
     }
 
     pub(super) fn begins_with_program(&self, plan: &AgentPlan) -> Result<bool> {

@@ -13,7 +13,6 @@ use ensemble_tmux::terminal::hosted;
 use ensemble_tmux::tmux::{Binding, PaneSigns, TmuxServer, WindowOrder};
 use serde_json::json;
 
-use super::hooks::HookedLine;
 use super::place::AgentPlace;
 use super::{AGENT_VARIABLES, AgentPlan, GENERATION_VARIABLE, ProjectTeam};
 use crate::panes::{self, PaneEntry};
@@ -168,7 +167,7 @@ impl ProjectTeam<'_> {
         self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
         let pass = new_pass()?;
         let member = self.begin_generation(recorded, Some(Digest::of(pass.as_bytes())), None)?;
-        let HookedLine { command, env } = self.hooked_line(plan, said)?;
+        let (command, env) = self.hooked_line(plan, said)?;
         let own = self.own_variables(&plan.name, pass, member.generation);
         let env = env.into_iter().chain(plan.env.clone()).chain(own).collect();
         Ok(LaunchOrder { command, env, generation: member.generation })

@@ -20,7 +20,6 @@ use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::spool::Spool;
 use ensemble_team::roster::{Member, MemberOrigin, RosterError};
 use ensemble_tmux::terminal::BoundPane;
-use ensemble_tmux::tmux::TmuxServer;
 
 use super::{AgentPlan, HowBrought, ProjectTeam};
 use crate::panes::{self, PaneEntry};
@@ -65,10 +64,8 @@ impl<'p> MemberPane<'p> {
         let Some(entry) = entry.filter(|_| is_up) else {
             return Ok(NudgeOutcome::Refused { deferral: Deferral::PaneDead });
         };
-        let project = &self.opener.project;
-        let server = TmuxServer::brief(entry.binding.socket.clone());
         let profile = Arc::clone(self.pane.profile());
-        *self.pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+        *self.pane = self.opener.project.open_pane(&entry, profile)?;
         *self.entry = entry;
         Ok(NudgeOutcome::Sent)
     }
@@ -126,7 +123,7 @@ impl PaneOpener {
             if !team.begins_with_program(&plan)? {
                 plan.command = Some(usual);
             }
-            team.hooked_line(&plan, &[]).map(|line| line.command)
+            team.hooked_line(&plan, &[]).map(|(command, _)| command)
         })
     }
 

@@ -1,3 +1,4 @@
+use super::super::ProjectConfig;
 use super::table::*;
 use ensemble_core::dropbox::{PathPattern, RouteRule};
 use ensemble_core::message::{Name, yaml};
@@ -129,4 +130,56 @@ fn routes_of_the_configuration_come_before_those_of_boxes() {
     let spec = table.get("root").unwrap();
     assert_eq!((spec.directory(), spec.takes("a.yaml"), spec.takes("tmp")), (None, true, false));
     assert_eq!(spec.shown(), "the queue itself");
+}
+
+fn parse(text: &str) -> Result<ProjectConfig, String> {
+    ProjectConfig::parse(text, "ensemble.yaml".as_ref()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_route_or_a_box_that_cannot_work_is_refused_with_its_line() {
+    for (text, told) in [
+        (
+            "# mine\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n  - to: [lead]\n    type: note\n    match: reviews/*.yaml\n",
+            "ensemble.yaml: line 8, routes[1].match: `reviews/` is not watched: add `{name: reviews}` to `drop_boxes`, or begin the pattern with one of `reports/`, `tasks/`",
+        ),
+        (
+            "drop_boxes:\n  - name: reviews\n    files: '*.yaml'\nroutes:\n  - {match: reviews/*.md, to: [lead], type: note}\n",
+            "ensemble.yaml: line 5, routes[0].match: no file matches both `*.md` and the pattern `*.yaml` of the drop box `reviews`: change one of them",
+        ),
+        (
+            "drop_boxes:\n  - name: reviews\n  - name: checked\n    directory: reviews\n",
+            "ensemble.yaml: line 4, drop_boxes[1].directory: `reviews/` is the directory of the drop box `reviews`: each has its own",
+        ),
+        (
+            "drop_boxes:\n  - name: reviews\n    to: [lead]\n",
+            "ensemble.yaml: line 2, drop_boxes[0].type: is missing: say which type the messages to `to` have",
+        ),
+        (
+            "routes: [{match: 'reports/*.md', to: ['{3}'], type: note}]\n",
+            "ensemble.yaml: line 1, routes[0].to: `{3}` cannot be a mailbox",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.starts_with(told), "{error}");
+    }
+    for (text, place) in [
+        ("drop_boxes: reviews\n", "line 1"),
+        ("drop_boxes:\n  - name: ../x\n", "line 2"),
+        ("drop_boxes:\n  - name: x\n    file: '*'\n", "`file`"),
+        ("drop_boxes:\n  - directory: x\n", "`name`"),
+        ("routes:\n  - {match: 'reports/*', to: [x], type: 'a b'}\n", "line 2"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.starts_with("ensemble.yaml: ") && error.contains(place), "{error}");
+    }
+}
+
+#[test]
+fn the_boxes_of_the_user_come_behind_those_of_the_project() {
+    let project = parse("drop_boxes: [{name: a, directory: one}]\n").unwrap();
+    let user = parse("drop_boxes: [{name: A}, {name: b, directory: One}, {name: c}]\n").unwrap();
+    let names: Vec<String> =
+        project.or(user).drop_boxes.iter().map(|it| it.name.to_string()).collect();
+    assert_eq!(names, ["a", "c"]);
 }
