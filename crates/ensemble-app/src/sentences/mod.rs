@@ -297,12 +297,15 @@ mod tests {
 
     use super::*;
 
-    fn record(seq: u64, kind: &str, actor: &str, data: &Value) -> Record {
-        let line = json!({
-            "timestamp": "2026-11-21T10:00:00.000Z", "session_id": "session-20261121-100000",
-            "seq": seq, "type": kind, "actor": actor, "data": data,
-        });
-        Record::parse(line.to_string().as_bytes()).unwrap()
+    fn records(of: &[(&str, &str, Value)]) -> Vec<Record> {
+        let record = |(at, (kind, actor, data)): (usize, &(&str, &str, Value))| {
+            let line = json!({
+                "timestamp": "2026-11-21T10:00:00.000Z", "session_id": "session-20261121-100000",
+                "seq": at + 1, "type": kind, "actor": actor, "data": data,
+            });
+            Record::parse(line.to_string().as_bytes()).unwrap()
+        };
+        of.iter().enumerate().map(record).collect()
     }
 
     fn texts(records: &[Record], queue: Option<&dyn Broker>) -> Vec<String> {
@@ -326,23 +329,18 @@ mod tests {
         let stored = json!({ "mailbox": "gem", "id": id, "type": "message" });
         let notified =
             json!({ "mailbox": "gem", "ids": [id], "evidence": { "way": "keystrokes" } });
-        let works = json!({ "agent": "gem", "from": "idle", "to": "working" });
+        let state = |from: &str, to: &str| json!({ "agent": "gem", "from": from, "to": to });
         let answer =
             json!({ "mailbox": "operator", "id": "r1", "type": "message", "correlation_id": id });
-        let mut records = vec![
-            record(
-                1,
-                "agent.state",
-                "watcher",
-                &json!({ "agent": "gem", "from": "starting", "to": "idle" }),
-            ),
-            record(2, "receipt.submitted", "watcher", &notified),
-            record(3, "agent.state", "watcher", &works),
-            record(4, "message.acked", "gem", &place),
-            record(5, "message.stored", "operator", &stored),
-            record(6, "message.settled", "gem", &place),
-            record(7, "message.stored", "gem", &answer),
-        ];
+        let mut records = records(&[
+            ("agent.state", "watcher", state("starting", "idle")),
+            ("receipt.submitted", "watcher", notified),
+            ("agent.state", "watcher", state("idle", "working")),
+            ("message.acked", "gem", place.clone()),
+            ("message.stored", "operator", stored),
+            ("message.settled", "gem", place),
+            ("message.stored", "gem", answer),
+        ]);
         sort_causally(&mut records);
         let expected = [
             "gem  starting -> idle",
@@ -368,36 +366,24 @@ mod tests {
             json!({ "mailbox": "lead", "id": "r1", "type": "report.done", "task_id": "auth" });
         let alarm =
             json!({ "told": "conductor", "text": format!("w1 is gone; message {id} went back") });
-        let records = [
-            record(1, "message.stored", "lead", &stored),
-            record(2, "message.acked", "w1", &place),
-            record(
-                3,
-                "task_start",
-                "watcher",
-                &json!({ "task_id": "auth", "worker_id": "w1", "id": id }),
-            ),
-            record(4, "alarm.raised", "watcher", &alarm),
-            record(5, "watch.overflow", "watcher", &json!({})),
-            record(
-                6,
-                "agent.state",
-                "watcher",
-                &json!({ "agent": "w1", "from": null, "to": "idle" }),
-            ),
-            record(
-                7,
-                "agent.state",
-                "watcher",
-                &json!({ "agent": "w1", "from": "idle", "to": "gone", "why": "its process has ended" }),
-            ),
-            record(8, "message.released", "w1", &place),
-            record(9, "message.acked", "w1", &again),
-            record(10, "message.settled", "w1", &again),
-            record(11, "task_complete", "w1", &json!({ "task_id": "auth", "worker_id": "w1" })),
-            record(12, "message.stored", "w1", &report),
-            record(13, "message.acked", "lead", &json!({ "mailbox": "lead", "id": "r1" })),
-        ];
+        let why = "its process has ended";
+        let gone = json!({ "agent": "w1", "from": "idle", "to": "gone", "why": why });
+        let work = json!({ "task_id": "auth", "worker_id": "w1", "id": id });
+        let records = records(&[
+            ("message.stored", "lead", stored),
+            ("message.acked", "w1", place.clone()),
+            ("task_start", "watcher", work),
+            ("alarm.raised", "watcher", alarm),
+            ("watch.overflow", "watcher", json!({})),
+            ("agent.state", "watcher", json!({ "agent": "w1", "from": null, "to": "idle" })),
+            ("agent.state", "watcher", gone),
+            ("message.released", "w1", place),
+            ("message.acked", "w1", again.clone()),
+            ("message.settled", "w1", again),
+            ("task_complete", "w1", json!({ "task_id": "auth", "worker_id": "w1" })),
+            ("message.stored", "w1", report),
+            ("message.acked", "lead", json!({ "mailbox": "lead", "id": "r1" })),
+        ]);
         let expected = [
             "lead -> w1  task auth",
             "w1 received task auth",
@@ -417,7 +403,8 @@ mod tests {
     #[test]
     fn each_type_of_record_has_words_or_says_nothing() {
         for row in types::TABLE {
-            let told = texts(&[record(1, row.name, "watcher", &json!({ "agent": "w1" }))], None);
+            let records = records(&[(row.name, "watcher", json!({ "agent": "w1" }))]);
+            let told = texts(&records, None);
             assert!(
                 told.iter().all(|text| !text.contains(['=', '{', '`'])),
                 "{}: {told:?}",
