@@ -34,7 +34,6 @@ pub fn board_tasks(holds: &[Holding]) -> Vec<Value> {
     holds.iter().filter_map(task).collect()
 }
 
-/// What an agent does with a task of the blackboard that it holds so.
 pub const fn duty(held_as: HeldAs) -> Option<&'static str> {
     match held_as {
         HeldAs::Task => Some("work"),

@@ -17,7 +17,6 @@ use crate::error_line::FailureCode;
 use crate::failure::{Failure, Outcome};
 use crate::wait_line::WaitLine;
 
-/// The name of standard input where a file is named.
 pub const STDIN: &str = "-";
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -30,7 +29,6 @@ pub fn take_stdin() {
     IS_TAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Refuses to read stdin where it carries something else.
 pub fn check_stdin() -> Outcome {
     match IS_TAKEN.load(Ordering::Relaxed) {
         true => Err(Failure::usage("the content is missing or empty, and stdin carries the calls")),

@@ -85,10 +85,8 @@ impl ControlPlace {
     }
 }
 
-/// A control file that was written now or existed before.
 pub struct PutControl {
     pub control: ActiveControl,
-    /// Whether it did not exist before.
     pub is_new: bool,
 }
 

@@ -61,7 +61,6 @@ pub struct DepartureAsk<'c> {
     pub unread: Option<UnreadMail>,
     /// Whether an agent whose shutdown cannot be stored is ended without it.
     pub ends_unrecorded: bool,
-    /// An id of the requester's own.
     pub id: Option<String>,
 }
 
@@ -168,7 +167,6 @@ struct LeavingTeam<'a> {
 }
 
 impl LeavingTeam<'_> {
-    /// Asks one; what is known of it at once, if anything is.
     fn ask(&mut self, agent: &Name) -> Option<Event> {
         // Those who are asked later have what the others have left.
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));

@@ -25,7 +25,6 @@ const MEMBERS: [&str; 6] = ["head", "hint", "message", "plan", "remark", "warnin
 /// The member with commands alone, by what they do. Only a message that is delivered has it; its `plan` is a hint, and
 /// that of a request is the plan.
 const COMMANDS: &str = "commands";
-/// The member with the words of a message.
 const BODY: &str = "body";
 
 /// A text with its commands in the words of a door. What the door has nothing for stays a command.

@@ -117,7 +117,6 @@ impl Failure {
         self
     }
 
-    /// With an object that a program reads on stdout besides.
     pub fn with_object(mut self, value: Value) -> Self {
         if let Self::Told { object, .. } = &mut self {
             *object = Some(Box::new(value));

@@ -129,7 +129,7 @@ impl App {
         Ok(self.board_options_for(project, self.actor()?.to_string()))
     }
 
-    /// The same in another one's name, which must have been checked.
+    /// As [`App::board_options`], in another one's name, which must have been checked.
     pub fn board_options_for(&self, project: &Project, actor: impl Into<String>) -> BoardOptions {
         project.board_options(actor, self.log(project))
     }

@@ -16,7 +16,6 @@ use crate::config_edit::{ConfigEdit, ConfigInsert, inside};
 /// Notes of what was installed, below the state directory.
 const NOTES: &str = "hooks";
 
-/// The member that has the hooks of all events.
 const HOOKS: &str = "hooks";
 
 /// Our hooks in the configuration of this name, such as `claude-user`.

@@ -39,9 +39,7 @@ pub struct HookPart {
 
 enum HookContent {
     Events(Map<String, Value>),
-    /// One of our files.
     Whole(String),
-    /// An entry of a list of this name.
     Entry(String, String),
 }
 

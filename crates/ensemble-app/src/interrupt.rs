@@ -20,7 +20,6 @@ pub struct RunningCalls {
     changed: Condvar,
 }
 
-/// The calls of this process, if it answers calls.
 static CALLS: OnceLock<RunningCalls> = OnceLock::new();
 
 impl RunningCalls {

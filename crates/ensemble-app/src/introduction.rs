@@ -59,7 +59,6 @@ pub fn at_first_recv(app: &App, agent: &Name) -> Outcome<Option<String>> {
     Ok(Some(format!("{}{rules}", who(app, agent, Some(&member))?)))
 }
 
-/// Rules with the names of the people who run the team.
 pub fn with_people(project: &Project, rules: &str) -> String {
     let people: Vec<String> = project.people().iter().map(|name| format!("`{name}`")).collect();
     match &people[..] {
@@ -71,7 +70,6 @@ pub fn with_people(project: &Project, rules: &str) -> String {
     }
 }
 
-/// Name, role and team, in a line.
 fn who(app: &App, agent: &Name, member: Option<&Member>) -> Outcome<String> {
     let project = app.project()?;
     let role = member.map_or_else(String::new, |member| format!(", role {}", member.role));

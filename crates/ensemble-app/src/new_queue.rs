@@ -29,13 +29,11 @@ pub const MAILBOX_DIRECTORY: &str = "mailbox";
 const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// A directory with these is a queue under any name.
 const QUEUE_PARTS: [&str; 4] = [MAILBOX_DIRECTORY, "tmp", "reports", "tasks"];
-/// Held while the queue of a project is made.
 const LOCK_FILE: &str = "init.lock";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// A queue and its surroundings, of which the missing parts were created.
 pub struct CreatedQueue {
     pub spool: Spool,
-    /// The mailboxes that were missing.
     pub added: Vec<Name>,
     pub config: PathBuf,
     pub config_created: bool,

@@ -38,7 +38,7 @@ impl OpenedQueue {
     }
 }
 
-/// The same, with a queue that is open already: it knows its mailboxes.
+/// As [`gather`], with a queue that is open already: it knows its mailboxes.
 pub fn observe_team(app: &App, queue: &OpenedQueue, evidence: StateSource) -> Outcome<Overview> {
     let mut overview = Overview::gather_once(app.project()?, queue.source(), evidence);
     if let Some(person) = asking_person(app)? {

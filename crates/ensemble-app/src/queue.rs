@@ -52,7 +52,6 @@ impl Deref for ProjectQueue {
     }
 }
 
-/// Wakes a command that waits for a change of requests.
 pub enum RequestListener<'q> {
     Files(Waiter),
     /// Woken by news of the team, of which it keeps the last number.

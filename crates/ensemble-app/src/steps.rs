@@ -67,7 +67,6 @@ pub fn refuse_open_step(
     }
 }
 
-/// Queues and mailboxes together.
 pub fn step_driver<'a>(
     app: &App,
     store: &'a StepStore,

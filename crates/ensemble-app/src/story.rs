@@ -92,7 +92,6 @@ fn ids_in(record: &Record) -> Vec<String> {
     FIELDS.iter().filter_map(of).collect()
 }
 
-/// The usage of a task or an agent; `None` without a record.
 pub fn spent_on(app: &App, id: &str) -> Option<UsageTotals> {
     let usage = TeamUsage::read(app).ok()?;
     let task = by_task(&usage.agents).remove(id);

@@ -6,7 +6,6 @@ use crate::failure::{Failure, Outcome};
 pub const NO_SHARED_STEPS: &str = "step queues are a file of one host, and this team's mailboxes are on servers: \
                      set `steps: {postgres: ADDRESS}`";
 
-/// Refuses the step queues of a team on servers whose hosts share no database.
 pub fn admit_steps(app: &App) -> Outcome {
     let has_steps = |project: &ensemble_project::Project| project.has_shared_steps();
     if !uses_servers(app) || app.project().is_ok_and(has_steps) {

@@ -15,7 +15,6 @@ use crate::text::{age, plural};
 
 pub struct TeamUsage {
     pub agents: BTreeMap<Name, AgentUsage>,
-    /// Agents, tasks and teams that have exceeded their budgets.
     pub parked: Vec<ParkedScope>,
     pub unclear: Vec<UnclearRollout>,
 }

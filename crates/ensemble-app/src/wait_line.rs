@@ -36,7 +36,6 @@ impl WaitLine {
         Self
     }
 
-    /// Says this instead of what a wait has said before.
     pub fn change(whom: impl Into<String>, patience: Option<Duration>) {
         clear();
         let is_set = |name: &&str| std::env::var_os(name).is_some_and(|it| !it.is_empty());

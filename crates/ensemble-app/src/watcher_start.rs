@@ -32,7 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a verb waits for a watcher that it has started by the way.
 const REVIVAL_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a wrapper waits for the watcher that it has started.
 const WRAPPER_PATIENCE: Duration = Duration::from_secs(10);
 const WRAPPER_EVERY: Duration = Duration::from_secs(5);
 

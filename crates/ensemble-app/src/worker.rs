@@ -132,7 +132,6 @@ pub fn assigner<'a>(
     })
 }
 
-/// Sleeps as a driver asks for.
 pub fn resting(waiter: &Waiter) -> impl FnMut(Duration) -> ensemble_core::Result<()> {
     |longest| {
         waiter.wait(longest);

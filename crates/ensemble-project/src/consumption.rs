@@ -87,7 +87,6 @@ impl UsageReader {
         }
     }
 
-    /// Adds the rollouts that no hook has named.
     fn find_rollouts(
         &mut self,
         sessions: &mut Vec<AgentSession>,

@@ -28,7 +28,6 @@ use crate::project::{Project, machine_name};
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
-/// What a host reports on itself and its agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReport {
     pub machine: String,

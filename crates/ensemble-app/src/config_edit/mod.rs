@@ -29,7 +29,6 @@ use crate::failure::{Failure, Outcome};
 
 const CONFIG_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A configuration with our texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigEdit {
     pub after: String,

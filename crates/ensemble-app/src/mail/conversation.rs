@@ -25,7 +25,6 @@ use crate::queue::ProjectQueue;
 
 const READ_MAX: usize = 100;
 
-/// Makes the mailbox of a person, where the queue has none yet.
 pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
     match queue.settings(person) {
         Err(Error::NoMailbox { .. }) => Ok(queue.ensure_mailbox(person, &Settings::default())?),
@@ -33,7 +32,6 @@ pub fn ensure_person(queue: &dyn Broker, person: &Name) -> Outcome {
     }
 }
 
-/// A message as the person is to see it.
 #[derive(Clone, Copy)]
 pub struct ShownMessage<'m> {
     pub mailbox: &'m Name,

@@ -44,7 +44,6 @@ impl FromStr for Address {
     }
 }
 
-/// Another project of this user, with its queue.
 pub struct OtherProject {
     /// The other project as this caller sees it; the caller is known by its own project.
     pub app: App,

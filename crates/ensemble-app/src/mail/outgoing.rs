@@ -78,7 +78,6 @@ impl<'a> OutgoingMail<'a> {
         Ok(recipients)
     }
 
-    /// The message from the caller to a mailbox, with its content.
     pub fn envelope(
         &self,
         app: &App,

@@ -77,7 +77,6 @@ pub fn explain_nothing(
     })
 }
 
-/// The budget of a waiting task that is used up.
 fn over_budget(
     project: &Project,
     queue: &ProjectQueue,

@@ -174,7 +174,6 @@ fn refuse(app: &App, store: &dyn RequestStore, envelope: &Envelope, actor: &Name
     }))
 }
 
-/// The mailbox in which a sender reads its mail.
 fn address(app: &App, queue: &ProjectQueue, sender: &Name) -> Outcome<Name> {
     let project = app.project()?;
     let mailbox = project.mailbox_of(sender);

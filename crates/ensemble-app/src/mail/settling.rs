@@ -38,7 +38,6 @@ pub struct SettleContext<'a> {
     pub recorder: &'a dyn Recorder,
 }
 
-/// What an agent may do with a message that it does not hold.
 pub enum UnheldMessage {
     /// It was the last holder, and holds the message again.
     Again(Lease),
@@ -119,7 +118,6 @@ impl<'a> SettleContext<'a> {
         }
     }
 
-    /// Whether a message asks for a decision that was made.
     fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
         let asked =
             Requests::new(self.store).with_kinds(self.kinds.clone()).find_asked(envelope)?;

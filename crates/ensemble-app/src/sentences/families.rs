@@ -257,7 +257,6 @@ pub(super) fn of_work(record: &Record) -> RecordWords {
     said(Change, text)
 }
 
-/// The changes of the blackboard in a record, one in each text.
 fn board_steps(record: &Record) -> Vec<String> {
     let steps = record.data.get("steps").and_then(Value::as_array);
     let words = |step: &Value| {

@@ -83,7 +83,6 @@ impl NamedMessage {
     }
 }
 
-/// Makes sentences of records, in the order of the log.
 #[derive(Clone, Debug, Default)]
 pub struct SentenceMaker {
     people: Vec<Name>,

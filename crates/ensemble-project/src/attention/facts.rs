@@ -20,7 +20,6 @@ pub struct AgentView {
     pub why: String,
     /// Start of the state, if a watcher has seen it.
     pub since: Option<Timestamp>,
-    /// Tasks in its hands.
     pub holds: Vec<String>,
     pub unread: u64,
     pub waited: Option<Duration>,

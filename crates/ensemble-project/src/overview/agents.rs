@@ -25,7 +25,6 @@ pub(super) struct AgentLookup<'a> {
     pub(super) hosts: &'a [OtherHost],
 }
 
-/// The facts about all agents that are collected before each is looked up.
 struct KnownAgents<'a> {
     mailboxes: &'a [MailboxOverview],
     is_watched: bool,

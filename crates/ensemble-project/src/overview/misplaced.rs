@@ -151,7 +151,6 @@ fn misplaced_mailboxes(project: &Project) -> Vec<MisplacedPart> {
     misplaced.collect()
 }
 
-/// What is in the place of requests, which are directories.
 fn misplaced_requests(project: &Project) -> Vec<MisplacedPart> {
     let misplaced = list_named(&requests_dir(project)).filter(|(.., kind)| !kind.is_dir());
     let part = |(name, path, kind)| {

@@ -21,7 +21,6 @@ use crate::troubles::BoardTrouble;
 const FOR_TEAM: &str = "`ensemble up`";
 const FOR_QUEUE: &str = "`ensemble admin watch &`";
 
-/// Name of the trouble of a watcher in which something fails again and again.
 const FAILING: &str = "failing";
 
 #[derive(Clone, Debug)]
