@@ -129,8 +129,8 @@ pub fn await_answer(
     patience: Duration,
 ) -> Outcome<RequestEntry> {
     let end = Instant::now().checked_add(patience);
-    let entry = decision_on(app, requests, queue, entry, patience)?;
-    let entry = carried_out(app, requests, queue, entry, end)?;
+    let wait = AnswerWait { app, requests, queue, end };
+    let entry = wait.carried_out(wait.decision_on(entry, patience)?)?;
     settle_answer(app, queue, &entry);
     Ok(entry)
 }
@@ -147,86 +147,81 @@ pub fn settle_answer(app: &App, queue: &ProjectQueue, entry: &RequestEntry) {
     }
 }
 
-/// Waits until the decision is carried out, if its kind has anything to carry out. Where no watcher
-/// runs, this command carries it out.
-fn carried_out(
-    app: &App,
-    requests: &Requests<'_>,
-    queue: &ProjectQueue,
-    entry: RequestEntry,
+/// The wait of a command for a request.
+struct AnswerWait<'a> {
+    app: &'a App,
+    requests: &'a Requests<'a>,
+    queue: &'a ProjectQueue,
     end: Option<Instant>,
-) -> Outcome<RequestEntry> {
-    let id = entry.request.request_id.clone();
-    let project = app.project()?;
-    let waiter = queue.listen([&id])?;
-    let left = || end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-    let _line = WaitLine::new(format!("{} to be gone", entry.request.to), end.map(|_| left()));
-    loop {
-        let entry = requests.get(id.as_str())?;
-        if !entry.is_to_be_carried_out() || left().is_zero() {
-            return Ok(entry);
-        }
-        // On servers, an agent that is not of this host is another one's to see off.
-        let is_ours =
-            queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
-        if !is_ours || watcher_runs(project) {
-            waiter.wait(left().min(WATCHER_LOOK));
-            end_if_cancelled()?;
-            continue;
-        }
-        let mut rest = |longest: Duration| {
-            waiter.wait(longest);
-            !left().is_zero()
-        };
-        let recorder = app.recorder()?;
-        if carry_out(project, queue.request_store(), &*recorder, &entry, &mut rest)?
-            == DepartureResult::Elsewhere
-        {
-            waiter.wait(left().min(WATCHER_LOOK));
-            end_if_cancelled()?;
-        }
-    }
 }
 
-/// Waits for the answer. The waiting command also closes the request at its deadline, so that needs
-/// no watcher. A dialog in which the addressee waits for a person is said once.
-fn decision_on(
-    app: &App,
-    requests: &Requests<'_>,
-    queue: &ProjectQueue,
-    entry: &RequestEntry,
-    patience: Duration,
-) -> Outcome<RequestEntry> {
-    let id = &entry.request.request_id;
-    let end = Instant::now().checked_add(patience);
-    let waiter = queue.listen([id])?;
-    let mut said = None;
-    let asked = &entry.request;
-    let whom = format!("{} to decide {} {id}", asked.to, asked.kind);
-    let until = patience.min(asked.deadline_at().since(queue.request_store().now()));
-    let _line = WaitLine::new(whom, Some(until));
-    loop {
-        let unknown = || DecisionRefusal::Unknown { id: id.to_string() };
-        let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
-        let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-        if entry.decision.is_some() {
-            // A script may have written the decision without sending a message.
-            return Ok(if entry.is_closed {
-                entry
-            } else {
-                requests.resume(id.as_str())?.unwrap_or(entry)
-            });
+impl AnswerWait<'_> {
+    fn left(&self) -> Duration {
+        self.end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Waits until the decision is carried out, if its kind has anything to carry out. Where no watcher runs, this
+    /// command carries it out.
+    fn carried_out(&self, entry: RequestEntry) -> Outcome<RequestEntry> {
+        let Self { app, requests, queue, end } = self;
+        let id = entry.request.request_id.clone();
+        let project = app.project()?;
+        let waiter = queue.listen([&id])?;
+        let whom = format!("{} to be gone", entry.request.to);
+        let _line = WaitLine::new(whom, end.map(|_| self.left()));
+        loop {
+            let entry = requests.get(id.as_str())?;
+            if !entry.is_to_be_carried_out() || self.left().is_zero() {
+                return Ok(entry);
+            }
+            // On servers, an agent that is not of this host is another one's to see off.
+            let is_ours =
+                queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
+            let carry_out = || -> Outcome<DepartureResult> {
+                let (store, recorder) = (queue.request_store(), app.recorder()?);
+                let mut rest = |longest: Duration| {
+                    waiter.wait(longest);
+                    !self.left().is_zero()
+                };
+                Ok(carry_out(project, store, &*recorder, &entry, &mut rest)?)
+            };
+            if !is_ours || watcher_runs(project) || carry_out()? == DepartureResult::Elsewhere {
+                waiter.wait(self.left().min(WATCHER_LOOK));
+                end_if_cancelled()?;
+            }
         }
-        if left.is_zero() {
-            return Ok(entry);
-        }
-        let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
-        waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
-        end_if_cancelled()?;
-        let dialog = open_dialog(app, &entry.request.to)?;
-        if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
-            say(&waiting_for_person(app.project()?, &entry.request.to, dialog));
-            said = Some(dialog.clone());
+    }
+
+    /// Waits for the answer. The waiting command also closes the request at its deadline, so that needs no watcher. A
+    /// dialog in which the addressee waits for a person is said once.
+    fn decision_on(&self, entry: &RequestEntry, patience: Duration) -> Outcome<RequestEntry> {
+        let Self { app, requests, queue, .. } = self;
+        let asked = &entry.request;
+        let id = &asked.request_id;
+        let waiter = queue.listen([id])?;
+        let mut said = None;
+        let whom = format!("{} to decide {} {id}", asked.to, asked.kind);
+        let until = patience.min(asked.deadline_at().since(queue.request_store().now()));
+        let _line = WaitLine::new(whom, Some(until));
+        loop {
+            let unknown = || DecisionRefusal::Unknown { id: id.to_string() };
+            let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
+            let left = self.left();
+            if entry.decision.is_some() && !entry.is_closed {
+                // A script may have written the decision without sending a message.
+                return Ok(requests.resume(id.as_str())?.unwrap_or(entry));
+            }
+            if entry.decision.is_some() || left.is_zero() {
+                return Ok(entry);
+            }
+            let until_deadline = entry.request.deadline_at().since(queue.request_store().now());
+            waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
+            end_if_cancelled()?;
+            let dialog = open_dialog(app, &entry.request.to)?;
+            if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
+                say(&waiting_for_person(app.project()?, &entry.request.to, dialog));
+                said = Some(dialog.clone());
+            }
         }
     }
 }

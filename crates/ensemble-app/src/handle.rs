@@ -21,7 +21,7 @@ use crate::environment::AGENT_VARIABLES;
 use crate::failure::{Failure, Outcome};
 
 /// The project as one caller sees it: a run of the command, a call of the API, an agent's session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct App {
     queue: Option<PathBuf>,
     agent: Option<Name>,
@@ -40,18 +40,7 @@ pub struct App {
 impl App {
     /// For `caller`, such as `send`: the queue and the agent as it names them.
     pub fn new(queue: Option<PathBuf>, agent: Option<Name>, caller: &'static str) -> Self {
-        let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self {
-            queue,
-            agent,
-            caller,
-            identity,
-            project,
-            log,
-            shared: OnceCell::new(),
-            is_lasting: false,
-            is_typed: false,
-        }
+        Self { queue, agent, caller, ..Self::default() }
     }
 
     /// For a command that a person has typed at a shell.
