@@ -10,7 +10,7 @@ use ensemble_core::spool::{Found, State};
 
 use crate::failure::{Failure, Outcome};
 use crate::mail::delivered::count_waiting;
-use crate::mail::settling::{SettleContext, UnheldMessage};
+use crate::mail::settling::{UnheldMessage, judge_unheld, settle_lease};
 use crate::queue::ProjectQueue;
 use crate::text::one_line;
 use crate::{App, ids};
@@ -115,13 +115,12 @@ pub fn settle_message(
     queue: &ProjectQueue,
     message: HeldMessage,
 ) -> Outcome<SettledMessage> {
-    let recorder = app.recorder()?;
-    let settling = SettleContext::of(app, queue.request_store(), &*recorder)?;
+    let store = queue.request_store();
     let message = message.completed(app, queue)?;
     let (agent, id) = (app.agent()?, &message.id);
     let (mailbox, state) = message.find(&**queue, agent.as_ref())?;
-    let standing = settling.standing((&mailbox, id), &state, agent.as_ref(), message.epoch)?;
-    let lease = match standing {
+    let place = (&mailbox, id);
+    let lease = match judge_unheld(app, store, place, &state, agent.as_ref(), message.epoch)? {
         UnheldMessage::Reported(task) => {
             let how = format!("the report of {}", one_line(&task));
             return Ok(SettledMessage::Before { mailbox, id: id.clone(), how });
@@ -133,7 +132,7 @@ pub fn settle_message(
         UnheldMessage::Again(lease) => lease,
         UnheldMessage::None => message.lease_of((mailbox, state), agent)?,
     };
-    settling.settle(&lease)?;
+    settle_lease(app, store, &lease)?;
     let waiting = count_waiting(queue, &lease.mailbox);
     Ok(SettledMessage::Now { lease, waiting })
 }

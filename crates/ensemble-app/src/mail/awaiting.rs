@@ -24,7 +24,7 @@ use crate::App;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::end_if_cancelled;
 use crate::mail::message_view::MessageView;
-use crate::mail::settling::SettleContext;
+use crate::mail::settling::settle_lease;
 use crate::queue::ProjectQueue;
 use crate::receipt::{Receipt, ReceiptTracker};
 use crate::text::age;
@@ -113,9 +113,7 @@ impl AwaitedReply<'_> {
     fn settle(&self, app: &App, queue: &ProjectQueue, id: &MessageId) -> Outcome {
         let holder = app.actor()?;
         let Some(delivery) = queue.receive_id(&self.mailbox, id, &holder)? else { return Ok(()) };
-        let recorder = app.recorder()?;
-        let settling = SettleContext::of(app, queue.request_store(), &*recorder)?;
-        settling.settle(&delivery.lease)
+        settle_lease(app, queue.request_store(), &delivery.lease)
     }
 
     fn no_answer(&self, reached: Receipt) -> Failure {

@@ -20,7 +20,7 @@ use crate::App;
 use crate::failure::Outcome;
 use crate::mail::answers;
 use crate::mail::delivered::sender_of;
-use crate::mail::settling::SettleContext;
+use crate::mail::settling::settle_lease;
 use crate::queue::ProjectQueue;
 
 const READ_MAX: usize = 100;
@@ -117,8 +117,7 @@ pub fn read_received(
         queue.release(lease, Duration::ZERO)?;
         return shown;
     }
-    let recorder = app.recorder()?;
-    SettleContext::of(app, queue.request_store(), &*recorder)?.settle(lease)
+    settle_lease(app, queue.request_store(), lease)
 }
 
 fn open_request(

@@ -25,7 +25,7 @@ use crate::mail::delivered::{PLAIN_TYPE, count_waiting, is_answered};
 use crate::mail::elsewhere::{OtherProject, own_project};
 use crate::mail::outgoing::OutgoingMail;
 use crate::mail::readers::absent_reader;
-use crate::mail::settling::SettleContext;
+use crate::mail::settling::settle_lease;
 use crate::queue::ProjectQueue;
 use crate::{App, ids};
 
@@ -152,8 +152,7 @@ fn settle(
         },
         Some(State::Acked { .. } | State::Dead) | None => return Ok(false),
     };
-    let recorder = app.recorder()?;
-    SettleContext::of(app, store, &*recorder)?.settle(&lease)?;
+    settle_lease(app, store, &lease)?;
     Ok(true)
 }
 

@@ -16,11 +16,10 @@
 use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
 use ensemble_core::env::Lease;
-use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, MessageId, Name, shell_word};
-use ensemble_core::requests::{Kinds, RequestStore, Requests};
+use ensemble_core::message::{MessageId, Name, shell_word};
+use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::State;
-use ensemble_team::driver::{STEP_TYPE, TaskEnds};
+use ensemble_team::driver::STEP_TYPE;
 
 use crate::App;
 use crate::diagnostics::say;
@@ -29,14 +28,6 @@ use crate::failure::{Failure, Outcome};
 use crate::queue::ProjectQueue;
 use crate::steps::refuse_open_step;
 use crate::watcher_start::watcher_runs;
-
-pub struct SettleContext<'a> {
-    app: &'a App,
-    pub store: &'a dyn RequestStore,
-    pub kinds: Kinds,
-    pub ends: TaskEnds,
-    pub recorder: &'a dyn Recorder,
-}
 
 pub enum UnheldMessage {
     /// It was the last holder, and holds the message again.
@@ -48,80 +39,65 @@ pub enum UnheldMessage {
     None,
 }
 
-impl<'a> SettleContext<'a> {
-    pub fn of(
-        app: &'a App,
-        store: &'a dyn RequestStore,
-        recorder: &'a dyn Recorder,
-    ) -> Outcome<Self> {
-        let project = app.project()?;
-        Ok(Self { app, store, kinds: project.kinds()?, ends: project.task_ends(), recorder })
-    }
-
-    pub fn settle(self, lease: &Lease) -> Outcome {
-        // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened
-        // to it.
-        let queue = self.store.broker();
-        let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
-        if let Some(envelope) = &envelope {
-            Requests::new(self.store).with_kinds(self.kinds).refuse_unanswered(envelope)?;
-            let task = envelope.task_id.as_deref().filter(|_| envelope.kind.as_str() == STEP_TYPE);
-            if let Some(task) = task {
-                let id = Some(lease.id.as_str());
-                refuse_open_step(self.app, task, |_, message| message == id)?;
-            }
-        }
-        queue.settle(lease)?;
-        if let Some(envelope) = &envelope
-            && let Err(error) = self.ends.settled(envelope, &lease.holder, self.recorder)
-        {
-            // The message is settled anyway.
-            say(&format!("warning: the end of the task is not in the log: {error}"));
-        }
-        Ok(())
-    }
-
-    /// What settling means for an agent that does not hold the message, by the table of this module. `epoch` is the
-    /// delivery that the agent means, if it names one.
-    pub fn standing(
-        &self,
-        (mailbox, id): (&Name, &MessageId),
-        state: &State,
-        agent: Option<&Name>,
-        epoch: Option<u64>,
-    ) -> ensemble_core::Result<UnheldMessage> {
-        let queue = self.store.broker();
-        match state {
-            State::Settled => {
-                let Ok(envelope) = queue.peek(mailbox, id) else { return Ok(UnheldMessage::None) };
-                if self.is_answered(&envelope)? {
-                    return Ok(UnheldMessage::Answered);
-                }
-                let task = envelope.task_id.unwrap_or_else(|| id.to_string());
-                let is_its = self.ends.was_reported(&task, id)?;
-                Ok(if is_its { UnheldMessage::Reported(task) } else { UnheldMessage::None })
-            }
-            State::Queued { epoch: last, .. } if *last > 0 && epoch.is_none_or(|n| n == *last) => {
-                let Some(agent) = agent else { return Ok(UnheldMessage::None) };
-                let is_former = mailbox == agent
-                    || queue.former_holders(mailbox)?.iter().any(|former| {
-                        (&former.id, &former.holder, former.epoch) == (id, agent, *last)
-                    });
-                let again = match is_former {
-                    true => queue.receive_done(mailbox, id, agent)?,
-                    false => None,
-                };
-                Ok(again
-                    .map_or(UnheldMessage::None, |delivery| UnheldMessage::Again(delivery.lease)))
-            }
-            State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(UnheldMessage::None),
+/// Settles a held message.
+pub fn settle_lease(app: &App, store: &dyn RequestStore, lease: &Lease) -> Outcome {
+    let (project, recorder, queue) = (app.project()?, app.recorder()?, store.broker());
+    // A message that cannot be read neither asks anything nor ends a task; settling then shows what has happened to it.
+    let envelope = queue.peek(&lease.mailbox, &lease.id).ok();
+    if let Some(envelope) = &envelope {
+        project.requests(store)?.refuse_unanswered(envelope)?;
+        let task = envelope.task_id.as_deref().filter(|_| envelope.kind.as_str() == STEP_TYPE);
+        if let Some(task) = task {
+            let id = Some(lease.id.as_str());
+            refuse_open_step(app, task, |_, message| message == id)?;
         }
     }
+    queue.settle(lease)?;
+    if let Some(envelope) = &envelope
+        && let Err(error) = project.task_ends().settled(envelope, &lease.holder, &*recorder)
+    {
+        // The message is settled anyway.
+        say(&format!("warning: the end of the task is not in the log: {error}"));
+    }
+    Ok(())
+}
 
-    fn is_answered(&self, envelope: &Envelope) -> ensemble_core::Result<bool> {
-        let asked =
-            Requests::new(self.store).with_kinds(self.kinds.clone()).find_asked(envelope)?;
-        Ok(asked.is_some_and(|entry| entry.decision.is_some()))
+/// What settling means for an agent that does not hold the message, by the table of this module. `epoch` is the
+/// delivery that the agent means, if it names one.
+pub fn judge_unheld(
+    app: &App,
+    store: &dyn RequestStore,
+    (mailbox, id): (&Name, &MessageId),
+    state: &State,
+    agent: Option<&Name>,
+    epoch: Option<u64>,
+) -> Outcome<UnheldMessage> {
+    let (project, queue) = (app.project()?, store.broker());
+    match state {
+        State::Settled => {
+            let Ok(envelope) = queue.peek(mailbox, id) else { return Ok(UnheldMessage::None) };
+            let asked = project.requests(store)?.find_asked(&envelope)?;
+            if asked.is_some_and(|entry| entry.decision.is_some()) {
+                return Ok(UnheldMessage::Answered);
+            }
+            let task = envelope.task_id.unwrap_or_else(|| id.to_string());
+            let is_its = project.task_ends().was_reported(&task, id)?;
+            Ok(if is_its { UnheldMessage::Reported(task) } else { UnheldMessage::None })
+        }
+        State::Queued { epoch: last, .. } if *last > 0 && epoch.is_none_or(|n| n == *last) => {
+            let Some(agent) = agent else { return Ok(UnheldMessage::None) };
+            let is_former = mailbox == agent
+                || queue
+                    .former_holders(mailbox)?
+                    .iter()
+                    .any(|former| (&former.id, &former.holder, former.epoch) == (id, agent, *last));
+            let again = match is_former {
+                true => queue.receive_done(mailbox, id, agent)?,
+                false => None,
+            };
+            Ok(again.map_or(UnheldMessage::None, |delivery| UnheldMessage::Again(delivery.lease)))
+        }
+        State::Queued { .. } | State::Acked { .. } | State::Dead => Ok(UnheldMessage::None),
     }
 }
 
