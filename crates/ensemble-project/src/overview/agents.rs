@@ -23,48 +23,35 @@ pub(super) struct AgentLookup<'a> {
     pub(super) watcher: &'a WatcherView,
     pub(super) workload: &'a Workload,
     pub(super) hosts: &'a [OtherHost],
-}
-
-struct KnownAgents<'a> {
-    mailboxes: &'a [MailboxOverview],
-    is_watched: bool,
-    spoken: BTreeMap<&'a str, Timestamp>,
+    pub(super) mailboxes: &'a [MailboxOverview],
+    pub(super) evidence: StateSource,
 }
 
 impl AgentLookup<'_> {
-    pub(super) fn agents(
-        &self,
-        members: &[Member],
-        books: &TaskBooks,
-        mailboxes: &[MailboxOverview],
-        evidence: StateSource,
-    ) -> Vec<AgentOverview> {
+    pub(super) fn agents(&self, members: &[Member], books: &TaskBooks) -> Vec<AgentOverview> {
         let elsewhere: Vec<Name> = match self.source.directory() {
-            None => mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
+            None => self.mailboxes.iter().map(|mailbox| mailbox.name.clone()).collect(),
             Some(_) => Vec::new(),
         };
-        let records = match evidence {
+        let records = match self.evidence {
             // Without the log, signs of life are missing, which are shown as unknown.
             StateSource::Panes => {
                 event_log::recent(&self.project.logs(), LOG_BYTES_MAX).unwrap_or_default()
             }
             StateSource::Watcher => Vec::new(),
         };
-        let known = KnownAgents {
-            mailboxes,
-            is_watched: evidence == StateSource::Watcher
-                && self.watcher.state() == WatcherState::Runs,
-            spoken: records.iter().map(|it| (it.actor.as_str(), it.timestamp)).collect(),
-        };
+        let spoken = records.iter().map(|it| (it.actor.as_str(), it.timestamp)).collect();
         let rows = rows(members.to_vec(), books, &elsewhere, self.hosts);
-        rows.into_iter().map(|row| self.agent(row, &known)).collect()
+        rows.into_iter().map(|row| self.agent(row, &spoken)).collect()
     }
 
-    fn agent(&self, row: RosterRow, known: &KnownAgents<'_>) -> AgentOverview {
+    fn agent(&self, row: RosterRow, spoken: &BTreeMap<&str, Timestamp>) -> AgentOverview {
         let name = &row.member.name;
+        let is_watched =
+            self.evidence == StateSource::Watcher && self.watcher.state() == WatcherState::Runs;
         let (waits_for, holds) = (self.workload.waits_for.get(name), self.workload.held_by(name));
         let seen = self.watcher.observed().iter().find(|observed| observed.agent == *name);
-        let presence = match seen.filter(|_| known.is_watched && row.member.is_present()) {
+        let presence = match seen.filter(|_| is_watched && row.member.is_present()) {
             Some(seen) => Presence::new(seen.state, seen.why.clone()),
             None => row.presence_or_why(self.project, waits_for, &holds),
         };
@@ -73,9 +60,9 @@ impl AgentLookup<'_> {
             State::Shutdown => row.member.ended.as_ref().map(|ended| ended.at),
             state => seen.filter(|seen| seen.state == state).map(|seen| seen.since),
         };
-        let shown = if known.is_watched { None } else { active_at(&row) };
-        let sign_of_life = known.spoken.get(name.as_str()).copied().max(shown);
-        let mailbox = find(known.mailboxes, &row.member.mailbox);
+        let shown = if is_watched { None } else { active_at(&row) };
+        let sign_of_life = spoken.get(name.as_str()).copied().max(shown);
+        let mailbox = find(self.mailboxes, &row.member.mailbox);
         let unread = mailbox.map_or(0, |mailbox| mailbox.glance.waiting);
         let is_at_rest = matches!(presence.state, State::Idle | State::Shutdown);
         AgentOverview {

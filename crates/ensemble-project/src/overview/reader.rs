@@ -247,10 +247,12 @@ impl OverviewReader {
         let others = self.hosts.get(changes, || Ok(hosts::others(&project.state)));
         let others = others.unwrap_or_default();
         let hosts: &[OtherHost] = if source.directory().is_some() { &[] } else { &others };
-        let look = AgentLookup { hosts, project, source, watcher, workload };
-        look.agents(&roster.members, &self.books, &mail.views, evidence)
+        let mailboxes = &mail.views;
+        let look = AgentLookup { hosts, project, source, evidence, watcher, workload, mailboxes };
+        look.agents(&roster.members, &self.books)
     }
 
+    /// The directories in which a change may change the overview, as of the last look.
     pub fn places(&self) -> Vec<PathBuf> {
         let project = &self.project;
         let mailboxes = parts::mailboxes_dir(project);
