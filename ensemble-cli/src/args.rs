@@ -33,24 +33,20 @@ pub(crate) fn is_json() -> bool {
     std::env::args_os().take_while(|word| word != "--").any(|word| word == "--json")
 }
 
-/// Whether the line has a `--`, behind which no word is an option.
 pub(crate) fn ends_options() -> bool {
     std::env::args_os().any(|word| word == "--")
 }
 
-/// A duration: plain seconds, or units as in `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     text.parse::<ConfigDuration>().map(Duration::from)
 }
 
-/// The duration of a lease: 1 second to a day.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration(text)?;
     let is_fit = ensemble_core::mail::lease_seconds(lease).is_ok();
     is_fit.then_some(lease).ok_or_else(|| ensemble_core::mail::LEASE_RANGE.to_owned())
 }
 
-/// A free header of an envelope.
 pub(crate) fn header(text: &str) -> Result<String, String> {
     const BYTES_MAX: usize = 256;
     let text = strip_quotes(unwrap_value(text));
@@ -83,12 +79,10 @@ pub(crate) fn share(text: &str) -> Option<u64> {
     share
 }
 
-/// How a task has ended, in any of the words that reports use.
 pub(crate) fn status(text: &str) -> Result<Status, String> {
     Status::read(text).ok_or_else(|| "it is not success, failed or blocked".to_owned())
 }
 
-/// What a review says of the work, in any of the words that reviews use.
 pub(crate) fn verdict(text: &str) -> Result<Verdict, String> {
     Verdict::read(text).ok_or_else(|| "it is not approved or needs_fix".to_owned())
 }

@@ -35,12 +35,10 @@ pub(crate) fn answer(program: fn() -> Command) -> Outcome<bool> {
         .map_err(|error| io::Error::other(error.to_string()).into())
 }
 
-/// The mailboxes of the queue that the line being completed is about.
 pub(crate) fn mailboxes() -> Vec<CompletionCandidate> {
     of_queue(|queue| Ok(queue.mailboxes()?.into_iter().map(String::from).collect()))
 }
 
-/// The agents of the configuration and of the roster.
 pub(crate) fn agents() -> Vec<CompletionCandidate> {
     let queue = queue_flag(std::env::args_os());
     let Ok(project) = Project::discover(queue.as_deref()) else { return Vec::new() };
@@ -50,7 +48,6 @@ pub(crate) fn agents() -> Vec<CompletionCandidate> {
     names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
 }
 
-/// Messages that wait, are held or are dead.
 pub(crate) fn messages() -> Vec<CompletionCandidate> {
     of_queue(|queue| {
         queue.overlook()?;
@@ -68,7 +65,6 @@ pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Requests, undecided ones first.
 pub(crate) fn requests() -> Vec<CompletionCandidate> {
     of_queue(|queue| {
         let (mut entries, _) = Requests::new(queue.request_store()).list()?;
@@ -77,7 +73,6 @@ pub(crate) fn requests() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Things that have a story and have not ended: messages, requests and agents.
 pub(crate) fn stories() -> Vec<CompletionCandidate> {
     [messages(), requests(), agents()].into_iter().flatten().collect()
 }
@@ -90,7 +85,6 @@ fn of_queue(
     candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
 }
 
-/// The value of `--queue` among the words of a line.
 fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     let mut words = words.skip_while(|word| word != "--").skip(1);
     while let Some(word) = words.next() {
@@ -104,7 +98,6 @@ fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     None
 }
 
-/// Ids as words of a shell.
 fn candidates(ids: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
     ids.into_iter().map(CompletionCandidate::new).collect()
 }

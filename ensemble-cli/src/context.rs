@@ -9,7 +9,6 @@ use crate::args::GlobalFlags;
 use crate::output::Output;
 use crate::shell_job::is_typed_at_shell;
 
-/// One run of the command.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) out: Output,
@@ -28,7 +27,6 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// For one run of `verb`.
     pub(crate) fn new(globals: GlobalFlags, verb: &'static str) -> Self {
         let (out, called) = (Output::new(globals.json), Self::called(globals, verb));
         Self { out, app: called.app.typed(is_typed_at_shell()) }

@@ -1,6 +1,5 @@
 //! The texts of help: the first page, the groups of commands, and the topics. Each text fits one screen.
 
-/// A text about what several commands share.
 pub(crate) struct HelpTopic {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
@@ -15,7 +14,6 @@ pub(crate) const TOPICS: [HelpTopic; 6] = [
     HelpTopic { name: "options", text: OPTIONS },
 ];
 
-/// The topic about the agents that are known, whose list is made of their profiles.
 pub(crate) const PROVIDERS: &str = "providers";
 pub(crate) const PROVIDERS_END: &str = "
 `ensemble doctor` says if an installed version is newer than that.
@@ -108,7 +106,6 @@ Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 Colours appear on terminals only, and not if NO_COLOR is set.
 ";
 
-/// A group of help: its name, its summary, and its words in the order of the list of verbs.
 pub(crate) struct HelpGroup {
     pub(crate) name: &'static str,
     pub(crate) words: &'static [&'static str],
@@ -133,7 +130,6 @@ pub(crate) const GROUPS: [HelpGroup; 7] = [
 /// The group of the commands that agents, hooks and scripts run. Help for people leaves them out.
 pub(crate) const PROGRAMS: &str = "programs";
 
-/// The commands of that group.
 pub(crate) const FOR_PROGRAMS: &str = "agent register, agent verify, agent heartbeat, agent handoff, agent exit, \
      agent unregister, agent pong, step heartbeat, log record, log replay, admin hook, admin tmux-status, admin schema, \
      admin conformance, admin man";
@@ -162,7 +158,6 @@ Overview:
 decisions, blackboard, setup, programs.
 ";
 
-/// The end of the whole program's help.
 pub(crate) const AFTER_HELP: &str = "\
 Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
 
@@ -174,7 +169,6 @@ timed out · 4 broken invariant or corrupt data · 5 a needed program is missing
 mod tests {
     use super::*;
 
-    /// Lines and columns of a terminal.
     const SCREEN: (usize, usize) = (24, 80);
 
     #[test]

@@ -45,7 +45,6 @@ mod wrap;
 
 use std::process::ExitCode;
 
-/// Reached by fuzzers alone.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use {hooks::fuzzing as hook_fuzzing, mcp::fuzzing};

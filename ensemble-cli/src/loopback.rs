@@ -29,7 +29,6 @@ pub(crate) fn listen(port: u16) -> Outcome<(Runtime, TcpListener)> {
     Ok((runtime, bound?))
 }
 
-/// A new secret.
 pub(crate) fn fresh_token() -> Outcome<String> {
     let mut bytes = [0; TOKEN_BYTES];
     let read = |bytes: &mut [u8]| std::fs::File::open("/dev/urandom")?.read_exact(bytes);

@@ -33,7 +33,6 @@ const SHOWS_ONE: &str = "`ensemble why NAME` shows what happened to an agent, a 
 const WORD_HINTS: [(&str, &str); 3] =
     [("ensemble down", STOPS_ONE), ("ensemble status", SHOWS_ONE), ("ensemble top", SHOWS_ONE)];
 
-/// The command that was typed, and its words.
 fn typed_place(program: &Command) -> (&Command, String) {
     let (mut at, mut place) = (program, vec!["ensemble"]);
     let mut words = canonical(std::env::args_os().collect()).into_iter().skip(1);
@@ -127,7 +126,6 @@ fn name_list(program: &Command, group: &Command, place: &str) -> String {
     }
 }
 
-/// The question whether the nearest of some words was meant.
 fn near_to(word: &str, similar: Option<&ContextValue>) -> Option<String> {
     let Some(ContextValue::Strings(similar)) = similar else { return None };
     let near = nearest(word, similar.iter().map(String::as_str));

@@ -19,7 +19,6 @@ pub(crate) const GOOD: Style = anstyle::AnsiColor::Green.on_default();
 pub(crate) const WARNING: Style = anstyle::AnsiColor::Yellow.on_default();
 pub(crate) const BAD: Style = anstyle::AnsiColor::Red.on_default();
 
-/// Stdout of one run.
 #[derive(Debug)]
 pub(crate) struct Output {
     is_json: bool,
@@ -62,7 +61,6 @@ impl Output {
         }
     }
 
-    /// Keeps what is printed, as JSON.
     pub(crate) const fn kept() -> Self {
         let stdout = RefCell::new(OutputSink::Kept(Vec::new()));
         Self { is_json: true, is_terminal: false, is_coloured: false, stdout }
@@ -102,7 +100,6 @@ impl Output {
         if self.is_json { self.object(object) } else { self.content(text.as_bytes()) }
     }
 
-    /// One object of each for programs; for people a table.
     pub(crate) fn print_list<T: Serialize>(
         &self,
         items: &[T],
@@ -126,7 +123,6 @@ impl Output {
         }
     }
 
-    /// Makes sure that everything has arrived.
     pub(crate) fn flush(&self) -> Outcome {
         Ok(ensemble_app::wait_line::aside(|| self.stdout.borrow_mut().flush())?)
     }
@@ -143,7 +139,6 @@ impl Output {
         self.styled_table(heading, rows.into_iter().map(|row| (Style::new(), row)).collect())
     }
 
-    /// The same with a style for each row.
     pub(crate) fn styled_table(
         &self,
         heading: &[&str],

@@ -15,7 +15,6 @@ use std::io::{self, IsTerminal as _};
 
 use ensemble_tmux::reaper::is_foreground_job;
 
-/// Whether this process is a command line of an interactive shell, in the foreground of its terminal.
 pub(crate) fn is_typed_at_shell() -> bool {
     let is_on_terminal =
         io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();

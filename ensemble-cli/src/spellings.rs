@@ -18,7 +18,6 @@ const SHORT: [(&str, &str); 6] = [
     ("watch", ADMIN),
 ];
 
-/// Words of other programs for our commands.
 const SYNONYMS: [(&str, &str); 33] = [
     ("api", "admin api"),
     ("ls", "inbox"),
@@ -71,7 +70,6 @@ const GROUP_SYNONYMS: [(&str, &str); 12] = [
     ("status", "list"),
 ];
 
-/// The command of a group that a word of another program means.
 pub(crate) fn find_in_group(group: &Command, word: &str) -> Option<&'static str> {
     let is_place = group.get_name() != "ensemble";
     let meant = GROUP_SYNONYMS.iter().filter(|(known, _)| *known == word && is_place);
@@ -167,7 +165,6 @@ pub(crate) fn positions(words: &[OsString]) -> Vec<usize> {
     found
 }
 
-/// The command that words name, by their place or a short word.
 pub(crate) fn described(program: Command, words: &[String]) -> Option<Command> {
     let head = words.first().and_then(|first| group_of(first));
     let mut words = head.into_iter().chain(words.iter().map(String::as_str));

@@ -14,18 +14,14 @@ use ensemble_app::transport::{NO_SHARED_STEPS, admit_steps, uses_servers};
 
 use crate::context::Context;
 
-/// How far a verb reaches for a team on servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerSupport {
-    /// It works on this host alone, and says this.
     ThisHost(&'static str),
-    /// It works for all hosts if these share a database, and is otherwise refused with this sentence.
     Database(&'static str),
 }
 
 use ServerSupport::{Database, ThisHost};
 
-/// The verbs by their places, in the order of the list of verbs.
 const TABLE: &[(&str, ServerSupport)] = &[
     ("agent usage", ThisHost("this is the usage of the agents of this host")),
     ("task review", ThisHost("this reads the reports that were dropped on this host")),
@@ -63,7 +59,6 @@ mod tests {
     use super::*;
     use crate::commands::PLACES;
 
-    /// Lines around the table in docs/guides/hosts.md.
     const BEGIN: &str = "<!-- verbs: this table is generated -->";
     const END: &str = "<!-- end of verbs -->";
 

@@ -94,7 +94,6 @@ pub(crate) fn named_files(matches: &ArgMatches) -> Vec<PathBuf> {
     values.map(PathBuf::from).filter(|file| file != Path::new(STDIN)).collect()
 }
 
-/// The words of the command that a line names, and what was read there.
 fn leaf(matches: &ArgMatches) -> (String, &ArgMatches) {
     let (mut words, mut own) = (Vec::new(), matches);
     while let Some((word, below)) = own.subcommand() {
@@ -115,7 +114,6 @@ mod tests {
     use super::*;
     use crate::commands::place_among;
 
-    /// Arguments that name a file without reading it.
     const NAMES_ONLY: [(&str, &str); 4] = [
         ("report", "modified"),
         ("report", "created"),
@@ -125,7 +123,6 @@ mod tests {
     /// Arguments of every command; `--queue` and `--as` are checked by themselves.
     const GLOBAL: [&str; 5] = ["queue", "acting_as", "json", "help", "version"];
 
-    /// All commands that do something by themselves, by their words.
     fn leaves() -> Vec<(String, Command)> {
         fn collect(command: &Command, above: &str, found: &mut Vec<(String, Command)>) {
             for below in command.get_subcommands() {

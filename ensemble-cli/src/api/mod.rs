@@ -40,9 +40,7 @@ use crate::printed::lines::{ApiAnswer, ApiCall, ApiHello, ApiNews, SubscriptionE
 const PROTOCOL: u32 = 1;
 /// The longest line that is read, in bytes: a body of the largest size in its worst form, and more.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// How many calls run at once.
 const CALLS_MAX: usize = 32;
-/// How many subscriptions there are at once.
 const SUBSCRIPTIONS_MAX: usize = 16;
 /// How long running calls may take to finish after stdin was closed.
 const PATIENCE_AT_END: Duration = Duration::from_secs(30);
@@ -52,7 +50,6 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(30);
 pub(crate) type VerbCall =
     fn(&str, &Map<String, Value>, (Option<PathBuf>, Option<Name>)) -> (Vec<u8>, Outcome);
 
-/// One client, and what it has under way.
 struct ApiSession {
     call_verb: VerbCall,
     read_hint: HintReader,
@@ -69,7 +66,6 @@ struct ApiSession {
     wake: tempfile::TempDir,
 }
 
-/// Serves one client until it closes stdin.
 pub(crate) fn serve(context: &Context, call_verb: VerbCall, read_hint: HintReader) -> Outcome {
     ensemble_app::content::take_stdin();
     let session = Arc::new(ApiSession {
@@ -149,7 +145,6 @@ impl ApiSession {
         }
     }
 
-    /// Runs a call in its own thread.
     fn call(self: &Arc<Self>, call: ApiCall) {
         if self.running.fetch_add(1, Ordering::SeqCst) >= CALLS_MAX {
             self.running.fetch_sub(1, Ordering::SeqCst);
@@ -189,7 +184,6 @@ impl ApiSession {
         (printed(&output), outcome)
     }
 
-    /// Waits for news, at most for `timeout_seconds`.
     fn wait(&self, params: &Map<String, Value>) -> Outcome<Value> {
         let (wanted, patience) = news::SubscribeParams::read_with_timeout(params)?;
         let mut source = wanted.open(self.context(), self.wake.path())?;
@@ -238,7 +232,6 @@ impl ApiSession {
         Context::called(globals, "admin api")
     }
 
-    /// Follows a subject until it is unsubscribed, and reports its current state first.
     fn subscribe(self: &Arc<Self>, call: ApiCall) {
         let (key, is_over) = (key_of(&call.id), Arc::new(AtomicBool::new(false)));
         let opened = self.enlist(&key, &is_over).and_then(|()| {
@@ -263,7 +256,6 @@ impl ApiSession {
         });
     }
 
-    /// Takes a place for a subscription.
     fn enlist(&self, key: &str, is_over: &Arc<AtomicBool>) -> Outcome {
         let mut all = self.subscriptions();
         if all.contains_key(key) {
@@ -350,7 +342,6 @@ fn named_id(call: &ApiCall, param: &str) -> Outcome<String> {
         .ok_or_else(|| Failure::usage(format!("{param}: is missing: pass a text or a number")))
 }
 
-/// Tells news until the subscription has ended.
 fn follow(mut source: news::NewsSource, id: &Value, is_over: &AtomicBool) -> Outcome {
     loop {
         for news in source.poll_news()? {

@@ -34,15 +34,11 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 const TIMEOUT_FORM: &str = "pass a number of seconds up to 86400, or a duration such as 5m";
 const PARAMETERS: [&str; 5] = ["to", "mailbox", "types", "where", "timeout_seconds"];
 
-/// Parameters of `subscribe` and `wait`.
 #[derive(Debug)]
 pub(super) struct SubscribeParams {
     to: NewsSubject,
-    /// The mailbox of `mail`.
     mailbox: Option<Name>,
-    /// Patterns for types of `events`.
     types: Vec<String>,
-    /// Members that news must have.
     has: Map<String, Value>,
 }
 
@@ -172,7 +168,6 @@ fn timeout_of(value: &Value) -> Option<Duration> {
     timeout.filter(|timeout| *timeout <= TIMEOUT_MAX)
 }
 
-/// A subject that a client follows.
 pub(super) struct NewsSource {
     subject: NewsSubject,
     mailbox: Option<Name>,
@@ -186,12 +181,10 @@ pub(super) struct NewsSource {
 }
 
 impl NewsSource {
-    /// Sleeps until there may be news.
     pub(super) fn sleep(&self, patience: Duration) {
         self.waiter.wait(patience);
     }
 
-    /// The news since the last look.
     pub(super) fn poll_news(&mut self) -> Outcome<Vec<Value>> {
         let news = match self.subject {
             NewsSubject::Events => {

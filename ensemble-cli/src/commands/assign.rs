@@ -65,7 +65,6 @@ enum AssignWait {
     Settled,
 }
 
-/// The delivered message of an assignment.
 struct DeliveredTask {
     task: String,
     worker: Name,
@@ -181,7 +180,6 @@ impl Arguments {
         Ok(order.with_patience(self.waiting.patience()))
     }
 
-    /// Waits until the work is done.
     fn settle(
         &self,
         context: &Context,

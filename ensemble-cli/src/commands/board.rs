@@ -103,7 +103,6 @@ fn show(context: &Context) -> Outcome {
     print_tasks(context, &state, state.tasks.iter().collect())
 }
 
-/// How many tasks there are, by status.
 fn summary(state: &State) -> String {
     let mut counts: Vec<(TaskStatus, u64)> = Vec::new();
     for task in &state.tasks {

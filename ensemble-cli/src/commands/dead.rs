@@ -165,7 +165,6 @@ impl DeadLetterChoice {
         }
     }
 
-    /// Does something to each letter and says so.
     fn each(
         &self,
         context: &Context,
@@ -225,7 +224,6 @@ impl RetryDeadLetter {
     }
 }
 
-/// Whether it is a mailbox that no present member reads, and no agent in a bound pane.
 fn is_unread(context: &Context, mailbox: &str) -> bool {
     let (Ok(mailbox), Ok(project)) = (Name::new(mailbox), context.project()) else { return false };
     let members = project.roster().entries().map(|(members, _)| members).unwrap_or_default();
@@ -258,7 +256,6 @@ impl DropDeadLetter {
     }
 }
 
-/// Names of the places of dead letters.
 const OUTBOX: &str = "outbox";
 const DIRECTORY: &str = "directory";
 const SERVERS: &str = "servers";

@@ -32,10 +32,8 @@ use self::workers::DispatchTeam;
 use crate::context::Context;
 use crate::printing::batches::print_summary;
 
-/// The mailbox of instructions, and the agent that works on them.
 const DISPATCH: &str = "dispatch";
 const MESSAGES_MAX: usize = 1_000;
-/// How often a batch is checked without an event.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a mailbox in the directory is polled while there is no instruction.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
@@ -69,14 +67,12 @@ pub(crate) struct Arguments {
     file: Option<PathBuf>,
 }
 
-/// An instruction that is worked on.
 struct DispatchJob {
     batch: TaskBatch,
     instruction: Instruction,
     hold: InstructionHold,
 }
 
-/// The result of one check of a batch.
 enum BatchTurn {
     /// Some tasks may wait, for these reasons.
     GoesOn(Vec<String>),
@@ -195,14 +191,12 @@ impl Arguments {
     }
 }
 
-/// Says that a run without an end has begun.
 fn announce(project: &Project, stands: bool) {
     if stands {
         say(&format!("handing out tasks in {}; Ctrl-C ends it", project.queue.display()));
     }
 }
 
-/// How often the mailbox is polled while there is no instruction.
 fn idle_interval(queue: &ProjectQueue) -> Duration {
     match queue.directory() {
         Some(_) => IDLE_INTERVAL,
@@ -211,7 +205,6 @@ fn idle_interval(queue: &ProjectQueue) -> Duration {
     }
 }
 
-/// An instruction, or what is wrong with it: a circle, an unknown task, a policy that makes no sense.
 fn read(envelope: &Envelope) -> std::result::Result<(TaskBatch, Instruction), String> {
     match contract::read_as::<Instruction>(&envelope.body, "instruction.yaml".as_ref()) {
         Ok(Reading::Whole(instruction)) => {
@@ -350,7 +343,6 @@ fn settle(queue: &dyn Broker, lease: &Lease) -> Result<()> {
     }
 }
 
-/// Settles an instruction whose batch was reported, retrying while that fails for the moment.
 fn settle_later(queue: &dyn Broker, lease: &Lease, waiter: &Waiter) -> Outcome {
     loop {
         match settle(queue, lease) {

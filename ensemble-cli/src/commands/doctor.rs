@@ -64,7 +64,6 @@ impl Arguments {
     }
 }
 
-/// The needs of a person, as in `ensemble status`.
 fn needs(gathered: Outcome<Overview>) -> DoctorCheck {
     match gathered {
         Ok(overview) if overview.needs.is_empty() => DoctorCheck::ok("needs you", "nothing"),
@@ -86,7 +85,6 @@ enum CheckLevel {
     Missing,
 }
 
-/// A check, its result, and the remedy.
 #[derive(Debug, Serialize)]
 struct DoctorCheck {
     check: &'static str,
@@ -101,7 +99,6 @@ impl DoctorCheck {
         Self { check, level: CheckLevel::Ok, text: text.into(), remedy: None }
     }
 
-    /// Something works worse than it could.
     fn warn(check: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: CheckLevel::Warn, remedy: Some(remedy.into()), ..Self::ok(check, text) }
     }

@@ -30,9 +30,7 @@ use crate::context::Context;
 use crate::printing::departing::print_fates;
 use crate::stand_in::start_watcher;
 
-/// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
-/// How long the watcher may take to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
 /// Where a run continues that was begun in a pane which it must close.
 const LOG_FILE: &str = "down.log";
@@ -220,7 +218,6 @@ fn leave_the_pane() {
     let _ = rustix::process::setsid();
 }
 
-/// Asks the watcher to stop, and waits until it has.
 fn stop_watcher(project: &Project) -> Outcome {
     let lock = project.watch_lock();
     if !lock.exists() {

@@ -129,18 +129,15 @@ struct FsckNote {
     text: String,
 }
 
-/// What a person reads of a problem that was not repaired.
 const REPAIRABLE: &str = "can be repaired";
 const BROKEN: &str = "broken";
 const LEFT_OVER: &str = "left over";
 
 struct FoundProblem {
-    /// As programs read it.
     object: Value,
     path: String,
     problem: String,
     is_repaired: bool,
-    /// One of the words above.
     state: &'static str,
 }
 
@@ -200,7 +197,6 @@ fn in_worktree(finding: &WorktreeFinding) -> FoundProblem {
     }
 }
 
-/// Requests of this host's queue that cannot be read.
 fn request_faults(spool: &Spool) -> Outcome<Vec<FoundProblem>> {
     let (_, errors) = Requests::new(spool).list()?;
     let described = |error: &Error| FoundProblem::broken(REQUESTS, error.to_string());
@@ -235,7 +231,6 @@ fn log_notes(project: &Project) -> Outcome<Vec<FsckNote>> {
     Ok((bad.count() > 0).then_some(note).into_iter().collect())
 }
 
-/// Files in the drop boxes that are not routed as they are named.
 fn box_notes(context: &Context) -> Outcome<Vec<FsckNote>> {
     let queue = ProjectQueue::open(context);
     let mailboxes: &dyn Broker = match &queue {

@@ -13,7 +13,6 @@ use crate::help_texts::{
 use crate::output::STRONG;
 use crate::spellings::{described, meant_by};
 
-/// The longest line of a summary beside the name of its command, in characters.
 const SUMMARY_CHARS_MAX: usize = 64;
 
 /// Explain a command, a group of commands or a topic, or list all
@@ -70,7 +69,6 @@ fn unknown(program: &Command, words: &[String]) -> Failure {
     Failure::usage(format!("there is no command, group or topic `{line}`")).with_hint(hint)
 }
 
-/// What the first unknown word may stand for.
 fn nearest_to<'a>(mut parent: &'a Command, words: &[String]) -> Option<&'a str> {
     let is_first = |at: &Command| at.get_name() == "ensemble";
     for word in words {
@@ -88,7 +86,6 @@ fn nearest_to<'a>(mut parent: &'a Command, words: &[String]) -> Option<&'a str> 
     None
 }
 
-/// The agents that were seen working, as their profiles say.
 fn print_providers(context: &Context) -> Outcome {
     context.out.line("Agents that were seen working (`provider: NAME`), with version and date:")?;
     context.out.line("")?;
@@ -145,7 +142,6 @@ fn print_for_programs(context: &Context, program: &Command) -> Outcome {
     Ok(())
 }
 
-/// A text beside a name, in as many lines as it takes.
 fn print_beside(context: &Context, name: &str, text: &str) -> Outcome {
     let mut start = format!("{name:<14}");
     for line in wrapped(text) {
@@ -155,7 +151,6 @@ fn print_beside(context: &Context, name: &str, text: &str) -> Outcome {
     Ok(())
 }
 
-/// A summary in lines that fit beside the names.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -25,9 +25,7 @@ use ensemble_project::short_ids::ShortIds;
 
 use crate::printing::overview::counted;
 
-/// The first words of a message, in characters.
 const WORDS_MAX: usize = 40;
-/// Most earlier messages of a conversation that are shown.
 const THREAD_MAX: usize = 5;
 
 /// Show what waits in a mailbox and what is held
@@ -105,7 +103,6 @@ fn show(context: &Context, queue: &ProjectQueue, mailbox: &Name, limit: usize) -
     Ok(())
 }
 
-/// The messages that a message answers and that are still stored, oldest first.
 fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<String>)> {
     let (mut rows, mut answer) = (Vec::new(), envelope.clone());
     while rows.len() < THREAD_MAX
@@ -122,7 +119,6 @@ fn asked_before(queue: &ProjectQueue, envelope: &Envelope) -> Vec<(Style, Vec<St
     rows
 }
 
-/// Sender, type, task, age and first words of a message.
 fn about(envelope: &Envelope) -> [String; 5] {
     [
         envelope.sender_address(),
@@ -143,7 +139,6 @@ fn as_row(found: &Found, short: &ShortIds, envelope: Result<Envelope, Error>) ->
     row
 }
 
-/// Highlights messages that cannot be read, dead letters, and redeliveries.
 const fn style(state: &State, is_broken: bool) -> Style {
     match state {
         _ if is_broken => BAD,

@@ -24,7 +24,6 @@ use upstream::UpstreamProject;
 
 /// The file in which agents of several makers look for instructions.
 const AGENTS_FILE: &str = "AGENTS.md";
-/// The first line of our section in it.
 const SECTION: &str = "<!-- ensemble -->";
 
 /// Create a queue, its state directory and a configuration to edit

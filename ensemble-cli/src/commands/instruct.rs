@@ -22,7 +22,6 @@ use crate::context::Context;
 use crate::flags::content::FileContent;
 use crate::printing::batches::print_summary;
 
-/// How often the servers are asked for the summary.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Hand tasks to Dispatch, and wait for their summary
 ///

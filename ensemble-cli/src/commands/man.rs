@@ -59,7 +59,6 @@ fn show(context: &Context, program: clap::Command, words: &[String]) -> Outcome 
     }
 }
 
-/// Gives a page to the program `man`, which lays it out and pages it.
 fn through_man(page: &[u8]) -> Outcome {
     let fail = |error| {
         let text = format!("cannot run man: {error}");

@@ -120,7 +120,6 @@ impl UninstallServer {
     }
 }
 
-/// The command that starts this program again, for the same queue and agent if they were named.
 fn command(context: &Context) -> ServerCommand {
     let mut arguments = Vec::new();
     if let Some(queue) = context.queue_flag() {

@@ -25,7 +25,6 @@ enum Verb {
     Test,
 }
 
-/// An example of a rule, for a project without one.
 const EXAMPLE: &str = "add `notify: [{terminal: bell, tmux: true}]` to ensemble.yaml";
 
 impl Arguments {

@@ -16,7 +16,6 @@ use serde_json::json;
 use crate::completion;
 use crate::context::Context;
 
-/// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;
 
 /// Type a hint to an agent that has mail, if that is safe now

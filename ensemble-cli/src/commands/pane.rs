@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::output::{GOOD, WARNING};
 
-/// The possible actions in a pane, with their names.
 const PURPOSES: [(&str, TypingPurpose<'_>); 5] = [
     ("nudge", TypingPurpose::Nudge),
     ("open", TypingPurpose::Open),
@@ -71,7 +70,6 @@ impl Arguments {
         }
     }
 
-    /// The agent that is meant, if an agent is.
     fn find(&self, context: &Context) -> Outcome<Option<PaneEntry>> {
         let Ok(agent) = Name::new(&self.target) else { return Ok(None) };
         let project = context.project()?;
@@ -97,14 +95,12 @@ impl Arguments {
     }
 }
 
-/// The observation of a pane, as printed.
 struct InspectedPane<'a> {
     agent: Option<Name>,
     pane: &'a BoundPane,
     examined: &'a PaneExamination,
 }
 
-/// Whether something would be done now.
 #[derive(Serialize)]
 struct TypingVerdict<'a> {
     allowed: bool,

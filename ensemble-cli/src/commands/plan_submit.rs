@@ -17,7 +17,6 @@ use crate::context::Context;
 use crate::flags::content::FileContent;
 use crate::printing::requests::print_sent;
 
-/// How much of a file's name is kept, in characters.
 const SOURCE_CHARACTERS_MAX: usize = 200;
 
 /// Submit a plan for approval

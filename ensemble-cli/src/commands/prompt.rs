@@ -83,7 +83,6 @@ impl Arguments {
         context.out.print_answer(&object, brief.text.trim_end_matches('\n'))
     }
 
-    /// Prints the form of a role's prompts, or writes it where the project's own form is.
     fn show_form(&self, context: &Context, prompts: &PromptBuilder, role: BoardRole) -> Outcome {
         let (path, own) = (prompts.template_path(role), prompts.template(role)?);
         if self.write && own.is_some() {

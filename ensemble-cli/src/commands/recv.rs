@@ -85,7 +85,6 @@ impl Arguments {
         delivered
     }
 
-    /// Prints all that waits for the person, and settles what has been printed.
     fn read_as_person(&self, context: &Context) -> Outcome {
         if self.lease.is_some() {
             return Err(Failure::usage(
@@ -114,7 +113,6 @@ impl Arguments {
         }
     }
 
-    /// Prints a message, all of it or with an error.
     fn hand_over(
         &self,
         (context, queue): (&Context, &ProjectQueue),

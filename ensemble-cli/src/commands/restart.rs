@@ -98,7 +98,6 @@ impl Arguments {
     }
 }
 
-/// Refuses an agent that only a person or its supervisor can start again, with what they have to do.
 fn require_restartable(project: &Project, member: &Member) -> Outcome {
     let name = &member.name;
     let again = RosterRow::of(member.clone()).again(project);

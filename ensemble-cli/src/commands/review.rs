@@ -139,7 +139,6 @@ impl Arguments {
             .print_answer(&answer, format!("{reviewer} reviews {}", text::one_line(&self.task)))
     }
 
-    /// Refuses a review of one's own work.
     fn is_not_by(&self, context: &Context, reviewer: &Name) -> Outcome {
         if context.project()?.reviews().is_by(&self.task, reviewer)? {
             let text = format!("{reviewer} has done {} and cannot review it", self.task);

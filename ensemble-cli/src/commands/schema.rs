@@ -68,7 +68,6 @@ enum SchemaKind {
 }
 
 impl Arguments {
-    /// The whole program and the tools are given by the list of verbs.
     pub(crate) fn run(
         self,
         context: &Context,

@@ -215,7 +215,6 @@ impl Arguments {
         Ok(Some(project.logs()))
     }
 
-    /// How far the message got, and the failure if that is not far enough.
     fn wait_for(
         &self,
         tracker: Option<ReceiptTracker<'_>>,
@@ -229,7 +228,6 @@ impl Arguments {
         Ok((reached, self.late(reached)))
     }
 
-    /// The failure of a message that did not get far enough.
     fn late(&self, reached: Receipt) -> Option<Failure> {
         let wanted = self.waiting.until().filter(|wanted| reached < *wanted)?;
         let patience = age(self.waiting.patience().unwrap_or_default());
@@ -243,7 +241,6 @@ impl Arguments {
         }
     }
 
-    /// Sends to a mailbox of another project of this user.
     fn send_elsewhere(&self, context: &Context) -> Outcome {
         let [Address { name, project: Some(project) }] = &self.to[..] else {
             let text = "a message to another project has one recipient";
@@ -373,7 +370,6 @@ fn note_failure(
     Ok(())
 }
 
-/// The outcome of a message that some recipients may lack.
 fn outcome(failed: Option<Failure>, is_partly_sent: bool, id: &MessageId) -> Outcome {
     let again = format!("the same with `--id {id}` reaches only those who lack it");
     match failed {

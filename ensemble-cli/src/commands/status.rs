@@ -93,7 +93,6 @@ fn print_json(context: &Context, overview: &Overview) -> Outcome {
     }))
 }
 
-/// The idle agents whose mail has waited for too long.
 fn overdue(overview: &Overview) -> Vec<Value> {
     let needs = overview.needs.iter().filter(|need| need.need == Kind::Undelivered);
     let row = |agent: &Name| {

@@ -35,7 +35,6 @@ use crate::context::Context;
 
 /// How often an idle supervisor looks at the roster and the requests without an event.
 const OFFICE_EVERY: Duration = Duration::from_secs(1);
-/// How often an ending supervisor tries again what has failed.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// Supervise one agent: find work on the blackboard, start the agent for it, and act when it exits
@@ -190,7 +189,6 @@ fn refused(context: &Context, error: Error, board: &Board, id: &Name) -> Failure
     Failure::from(error).with_hint(hint)
 }
 
-/// The terminal that this runs in, for people.
 fn terminal() -> String {
     let path = std::fs::read_link("/proc/self/fd/0").unwrap_or_default();
     match path.starts_with("/dev/pts") || path.starts_with("/dev/tty") {
@@ -259,7 +257,6 @@ fn office(
     }
 }
 
-/// Signals, the directories in which work and mail arrive, and the output.
 struct CommandServices<'a> {
     context: &'a Context,
     id: Name,

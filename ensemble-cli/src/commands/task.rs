@@ -251,7 +251,6 @@ struct SupersedeTask {
     reason: String,
 }
 
-/// Changes the board by a planner's decision and prints the new status of the task.
 fn change(
     context: &Context,
     id: &Name,
@@ -266,7 +265,6 @@ fn print_changed(context: &Context, changed: &ChangedTask) -> Outcome {
     context.out.print_answer(&changed.to_json(), format!("{id} {status}"))
 }
 
-/// A status by the seed's name, in any case.
 fn status(text: &str) -> Result<TaskStatus, String> {
     let word = text.to_ascii_uppercase().replace('-', "_");
     serde_json::from_value(Value::String(word)).map_err(|_| "is not a status of a task".to_owned())

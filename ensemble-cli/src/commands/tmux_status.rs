@@ -9,7 +9,6 @@ use ensemble_project::overview::{Overview, StateSource};
 use crate::context::Context;
 use crate::printing::overview::cut;
 
-/// The longest text of the worst need, in characters.
 const TEXT_CHARS_MAX: usize = 40;
 
 /// Print what needs you in a few words, for the status line of tmux
@@ -42,7 +41,6 @@ impl Arguments {
     }
 }
 
-/// The number of needs, and the worst of them.
 fn text(overview: &Overview) -> Option<String> {
     let worst = join_by_cause(&overview.needs).into_iter().find(|need| need.need.is_urgent())?;
     Some(format!("! {} {}", overview.urgent(), cut(&worst.text, TEXT_CHARS_MAX)))

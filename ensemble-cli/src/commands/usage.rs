@@ -105,7 +105,6 @@ impl Arguments {
     }
 }
 
-/// A line: what one agent took, or one task.
 struct UsageRow {
     scope: BudgetScope,
     /// The agent of a task that is listed below it.

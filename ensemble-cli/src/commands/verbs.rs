@@ -46,13 +46,10 @@ fn in_any_case(command: Command) -> Command {
     below.into_iter().fold(command, |command, name| command.mut_subcommand(name, in_any_case))
 }
 
-/// The widest help, in characters.
 const WIDTH_MAX: usize = 100;
 
-/// The arguments of `send` that its short help shows.
 const USUAL_SEND_ARGS: [&str; 6] = ["text", "to", "all", "file", "when", "wait_for_reply"];
 
-/// The last line of each verb's help.
 const GLOBALS_NAMED: &str =
     "Every command takes --queue DIR, --as NAME and --json (see `ensemble help options`)";
 
@@ -75,7 +72,6 @@ const REVIVING_VERBS: [&str; 14] = [
     "admin hook",
 ];
 
-/// The parsed command line: the global options, the verb, its place, and the files it names.
 pub(crate) struct CommandLine {
     pub(crate) globals: GlobalFlags,
     pub(crate) verb: Verb,
@@ -83,7 +79,6 @@ pub(crate) struct CommandLine {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Without the tools there are no schemas of them.
 #[cfg(not(feature = "mcp"))]
 const fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
     Vec::new()
@@ -91,7 +86,6 @@ const fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
 
 macro_rules! verbs {
     ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident $(, $given:expr)*),)*) => {
-        /// The verb to run.
         #[derive(Debug)]
         pub(crate) enum Verb {
             $(
@@ -105,7 +99,6 @@ macro_rules! verbs {
         pub(crate) const PLACES: &[&str] = &[$($(#[$condition])? $place,)*];
 
         impl Verb {
-            /// The verb of a place as the parser needs it.
             fn described(place: &'static str) -> Command {
                 let name = place.rsplit_once(' ').map_or(place, |(_, name)| name);
                 match place {
@@ -114,7 +107,6 @@ macro_rules! verbs {
                 }
             }
 
-            /// The verb of a place from what was read there.
             fn read(place: &str, matches: &ArgMatches) -> Result<Self, clap::Error> {
                 match place {
                     $($(#[$condition])? $place => {
@@ -226,10 +218,8 @@ verbs! {
     "help" => Help(help, program()),
 }
 
-/// The summary of the group.
 const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schemas, shell";
 
-/// The whole program, for help, completion and mistakes.
 pub(crate) fn program() -> Command {
     let program = GlobalFlags::augment_args(Command::new("ensemble"))
         .about("A message queue for coding agents, in a plain directory")
@@ -243,7 +233,6 @@ pub(crate) fn program() -> Command {
     with_globals_named(with_few_flags(with_programs_apart(whole(program))))
 }
 
-/// `help` lists what programs run apart from what people run.
 fn with_programs_apart(program: Command) -> Command {
     let places = FOR_PROGRAMS.split(", ").filter_map(|place| place.split_once(' '));
     places.fold(program, |program, (head, word)| {
@@ -261,7 +250,6 @@ fn with_few_flags(program: Command) -> Command {
     })
 }
 
-/// Each verb's help names the global options in one line, instead of explaining them again.
 fn with_globals_named(command: Command) -> Command {
     let names: Vec<String> =
         command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
@@ -287,7 +275,6 @@ pub(crate) fn parse() -> Result<CommandLine, clap::Error> {
 }
 
 impl CommandLine {
-    /// The command line that the parser has read.
     pub(crate) fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let (verb, place) = Verb::of(matches)?;
         let globals = GlobalFlags::from_arg_matches(matches)?;
@@ -295,13 +282,11 @@ impl CommandLine {
     }
 }
 
-/// The words of the line, a short word replaced by its place, and texts joined to their options.
 fn words() -> Vec<OsString> {
     let words = canonical(std::env::args_os().collect());
     join_texts(words, |words| place_among(words).map(with_one_verb))
 }
 
-/// Whether the live view is meant where no verb is given: in a project, on a terminal.
 fn is_live() -> bool {
     let queue = std::env::var_os("ENSEMBLE_QUEUE").map(PathBuf::from);
     let is_project = || Project::discover(queue.as_deref()).is_ok_and(|it| it.queue.is_dir());
@@ -320,7 +305,6 @@ pub(crate) fn is_hook() -> bool {
     place_among(&words()) == Some("admin hook")
 }
 
-/// The program with its global options alone.
 pub(crate) fn bare() -> Command {
     GlobalFlags::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
 }
@@ -336,7 +320,6 @@ pub(crate) fn whole(program: Command) -> Command {
     })
 }
 
-/// The program with one verb. To describe all the others to the parser takes longer than most verbs themselves.
 pub(crate) fn with_one_verb(place: &'static str) -> Command {
     let verb = Verb::described(place);
     match place.split_once(' ') {
@@ -350,7 +333,6 @@ fn admin() -> Command {
 }
 
 impl Verb {
-    /// The verb that a whole line names, and its place.
     pub(crate) fn of(matches: &ArgMatches) -> Result<(Self, &'static str), clap::Error> {
         let missing = || clap::Error::new(clap::error::ErrorKind::MissingSubcommand);
         let (head, below) = matches.subcommand().ok_or_else(missing)?;
@@ -373,7 +355,6 @@ fn place_of(head: &str, word: Option<&str>) -> Option<&'static str> {
     PLACES.iter().find(is_meant).copied()
 }
 
-/// The place that the words of a line name, global options aside.
 pub(crate) fn place_among(words: &[OsString]) -> Option<&'static str> {
     let positions = positions(words);
     let head = words[*positions.first()?].to_str()?;
@@ -388,7 +369,6 @@ mod tests {
     use super::*;
     use crate::help_texts::GROUPS;
 
-    /// The most words at the top of the command.
     const WORDS_MAX: usize = 32;
 
     fn words(line: &str) -> Vec<OsString> {

@@ -39,7 +39,6 @@ impl Arguments {
     }
 }
 
-/// Whether an agent of the team runs.
 fn is_used(project: &Project) -> bool {
     let runs = |member: &Member| {
         let has_process = member.binding.as_ref().is_some_and(|it| it.lives());

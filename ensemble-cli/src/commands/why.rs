@@ -22,7 +22,6 @@ use crate::output::{FAINT, STRONG};
 use crate::printing::content::record_line;
 use crate::printing::overview::columns;
 
-/// How many lines a terminal shows of the story of an agent.
 const LINES_MAX: usize = 20;
 
 /// Show what happened to a message, a task or a request, or what an agent does
@@ -78,7 +77,6 @@ impl Arguments {
         told.map_or(Ok(()), |story| complete(story, &logs))
     }
 
-    /// The mailbox or the task of the blackboard that may be meant.
     fn meant(&self, context: &Context) -> String {
         let queue = ProjectQueue::open(context).ok();
         let mailboxes = queue.and_then(|queue| queue.mailboxes().ok()).unwrap_or_default();

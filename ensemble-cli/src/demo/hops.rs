@@ -84,7 +84,6 @@ impl MessageHops {
         self.start.map_or(0.0, |start| record.timestamp.since(start).as_secs_f64())
     }
 
-    /// One object per message, with the milliseconds of each hop.
     pub(super) fn rows(&self) -> Vec<Value> {
         let row = |key: &(String, String)| {
             let hop = self.by_message.get(key)?;

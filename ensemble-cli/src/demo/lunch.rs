@@ -32,7 +32,6 @@ use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 use crate::printing::overview::cut;
 
-/// The agents, and what each is asked to do.
 const TASKS: [(&str, &str); 4] = [
     ("steady", "count the tests"),
     ("silent", "write the release notes"),
@@ -52,10 +51,8 @@ providers:
 agents:
 ";
 const LINE_CHARS_MAX: usize = 70;
-/// Between two looks at what needs a person.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The project of the story, and the program that plays it.
 struct LunchDemo {
     dir: PathBuf,
     program: PathBuf,
@@ -117,7 +114,6 @@ impl LunchDemo {
         }
     }
 
-    /// Tells what happens, until all that needs a person does.
     fn follow(&self, context: &Context, patience: Duration, interrupted: &AtomicBool) -> Outcome {
         let logs = self.dir.join(".ensemble/logs");
         let waiter = Waiter::new(std::slice::from_ref(&logs));
@@ -156,7 +152,6 @@ impl LunchDemo {
         }
     }
 
-    /// The needs that `status` shows.
     fn needs(&self) -> Outcome<BTreeSet<String>> {
         let told = self.ensemble(&["status", "--json"])?.stdout;
         let text = String::from_utf8_lossy(&told);
@@ -197,13 +192,11 @@ impl LunchDemo {
         command
     }
 
-    /// The live view, until the person leaves it.
     fn show(&self) -> Outcome {
         let shown = self.command(&["top"]).status();
         shown.map(drop).map_err(|error| io_failure("start", Path::new("ensemble top"), error))
     }
 
-    /// Ends all that was started.
     fn strike(&self) {
         if let Err(failure) = self.ensemble(&["down", "--force"]) {
             say(&format!("warning: {}", failure.text()));
@@ -216,7 +209,6 @@ fn is_of_story(sentence: &Sentence) -> bool {
     sentence.weight != SentenceWeight::Detail && !sentence.text.starts_with("watcher -> ")
 }
 
-/// The agent whose part of the story ends with a record.
 fn turn(record: &Record) -> Option<String> {
     let word = |field: &str| record.data.get(field).and_then(Value::as_str).unwrap_or_default();
     let agent = match record.kind.as_str() {

@@ -108,7 +108,6 @@ fn team(context: &Context, settings: &Arguments, dir: &Path) -> Outcome {
     conclude(context, &stage, &told?)
 }
 
-/// Tells what happens until the summary was read.
 fn follow(
     context: &Context,
     stage: &mut DemoStage,
@@ -162,7 +161,6 @@ fn interruption() -> Outcome<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// How long each hop took, and where to look.
 fn conclude(context: &Context, stage: &DemoStage, hops: &MessageHops) -> Outcome {
     if context.out.is_json() {
         for row in hops.rows() {

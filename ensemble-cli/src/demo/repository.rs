@@ -19,11 +19,9 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("GIT_COMMITTER_NAME", "Ensemble demo"),
     ("GIT_COMMITTER_EMAIL", "demo@example.org"),
 ];
-/// Files of the demo that are not the project's.
 const IGNORED: &str =
     "/.ensemble/\n/.worktrees/\n/agents/\n/ensemble.yaml\n/queue/\n/tmux.sock\n/*.sh\n!/greet.sh\n";
 
-/// A repository in this directory, whose one commit says what is wanted.
 pub(super) fn begin(dir: &Path) -> Outcome {
     git(dir, &["init", "-q", "-b", "main"])?;
     let specs = dir.join("specs");
@@ -53,7 +51,6 @@ pub(super) fn git(at: &Path, arguments: &[&str]) -> Outcome<String> {
     }
 }
 
-/// The command line of a supervisor whose agents are this script in the directory `agents`.
 pub(super) fn supervisor(
     agents: &Path,
     queue: &Path,

@@ -31,7 +31,6 @@ use super::stage::{io_failure, write};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 
-/// Name, role and script of each.
 const AGENTS: [(&str, &str, &str); 3] = [
     ("planner-1", "planner", include_str!("sprint_planner.sh")),
     ("coder-1", "coder", include_str!("sprint_coder.sh")),
@@ -51,11 +50,8 @@ const STORY: [&str; 9] = [
     "approved",
     "merged",
 ];
-/// Between two looks at what has happened.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long supervisors may take to leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
-/// The stage: a repository with a board, and a tmux server with three supervisors.
 struct SprintStage {
     dir: PathBuf,
     project: Project,
@@ -198,7 +194,6 @@ impl Drop for SprintStage {
     }
 }
 
-/// The board once all agents have left it.
 fn wait_for_departures(board: &Board) -> Outcome<State> {
     let start = Instant::now();
     loop {
@@ -215,7 +210,6 @@ fn wait_for_departures(board: &Board) -> Outcome<State> {
     }
 }
 
-/// Compares the task's history and the integration branch with the story.
 fn check_task(state: &State, repository: &Path) -> Outcome {
     let wrong = |text: String| Err(Failure::new(VerbExit::Corrupt, text));
     let task = Name::new(TASK).map_err(Error::from)?;
@@ -233,7 +227,6 @@ fn check_task(state: &State, repository: &Path) -> Outcome {
     Ok(())
 }
 
-/// What a record says of the supervised agents and of the board, in words.
 fn lines(record: &Record) -> Option<String> {
     let told = [types::SUPERVISE_SPAWNED, types::SUPERVISE_EXITED, types::BOARD_WRITTEN];
     let is_told = told.iter().any(|kind| record.kind.matches(kind));

@@ -21,14 +21,12 @@ use ensemble_tmux::tmux::TmuxServer;
 use super::Arguments;
 
 const WATCHES: &str = "ensemble: watching ";
-/// The agents: name, script, argument.
 const AGENTS: [(&str, &str, &str); 4] = [
     ("conductor", include_str!("conductor.sh"), ""),
     ("dispatch", include_str!("dispatch.sh"), ""),
     ("worker-1", include_str!("worker.sh"), "worker-1"),
     ("worker-2", include_str!("worker.sh"), "worker-2"),
 ];
-/// The instruction that Conductor publishes.
 const INSTRUCTION: &str = r#"type: start_workers
 worker_count: 2
 tasks:
@@ -38,12 +36,10 @@ tasks:
   - {id: count-shell, instruction: count the lines, files: "*.sh"}
 ...
 "#;
-/// How long the watcher may take to start and to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest path of a socket, in bytes, less what tmux appends.
 const SOCKET_BYTES_MAX: usize = 100;
 
-/// Everything that the demo has set up.
 pub(super) struct DemoStage {
     pub(super) project: Project,
     pub(super) spool: Spool,
@@ -101,7 +97,6 @@ impl DemoStage {
         self.bind(agent, pane)
     }
 
-    /// The command line of an agent; its script is in the demo's directory.
     fn command(&self, agent: &str, script: &str, argument: &str, work: &Path) -> Outcome<String> {
         let file = self.dir.join(format!("{agent}.sh"));
         write(&file, script)?;
@@ -127,12 +122,10 @@ impl DemoStage {
         Ok(())
     }
 
-    /// Lets Conductor begin.
     pub(super) fn begin(&self) -> Outcome {
         write(&self.dir.join("begin"), "")
     }
 
-    /// Shows the panes in this terminal.
     pub(super) fn attach(&self) -> Outcome<Child> {
         let mut tmux = Command::new("tmux");
         tmux.arg("-u")
@@ -143,7 +136,6 @@ impl DemoStage {
         tmux.spawn().map_err(|e| io_failure("start", Path::new("tmux"), e))
     }
 
-    /// Fails if the watcher has ended by itself.
     pub(super) fn check_alive(&mut self) -> Outcome {
         match self.watcher.try_wait() {
             Ok(Some(status)) => {
@@ -153,7 +145,6 @@ impl DemoStage {
         }
     }
 
-    /// What the panes show, for a demo that did not finish.
     pub(super) fn screens(&self) -> String {
         let screen = |(agent, pane): &(Name, String)| {
             let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
@@ -187,7 +178,6 @@ impl Drop for DemoStage {
     }
 }
 
-/// Waits until the user has left the panes, or the demo is asked to end.
 pub(super) fn wait_for_viewer(mut viewer: Child, interrupted: &AtomicBool) {
     while matches!(viewer.try_wait(), Ok(None)) && !interrupted.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(50));
@@ -238,7 +228,6 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     Err(Failure::refused(format!("the demo's watcher did not start: {}", said.trim())))
 }
 
-/// Asks a process to end, and ends it if it does not.
 pub(super) fn stop(process: &mut Child) {
     let pid = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {

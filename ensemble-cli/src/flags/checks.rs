@@ -19,7 +19,6 @@ impl From<&CheckFlags> for LintChecks {
     }
 }
 
-/// Reads `RULE=REASON`.
 fn allowance(text: &str) -> Result<(String, String), String> {
     let (what, why) = text.split_once('=').ok_or("write it as RULE=REASON")?;
     let is_plain = |text: &str| !text.trim().is_empty() && !text.contains(char::is_control);

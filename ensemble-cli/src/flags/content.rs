@@ -41,7 +41,6 @@ impl ContentFlags {
         }
     }
 
-    /// Where the content comes from, for a text about it.
     fn source(&self) -> String {
         match (&self.message, &self.text, &self.file) {
             (Some(_), ..) => String::new(),

@@ -3,7 +3,6 @@
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::request::AtExpiry;
 
-/// Refuses an answer that is neither yes nor no.
 pub(crate) fn check_answer(is_approved: bool, is_rejected: bool) -> Outcome {
     match is_approved || is_rejected {
         true => Ok(()),

@@ -13,7 +13,6 @@ pub(crate) struct EpochFlag {
 }
 
 impl EpochFlag {
-    /// The number that the agent was given, if it was given one.
     pub(crate) fn given(&self) -> Outcome<Option<u64>> {
         match self.epoch {
             Some(epoch) => Ok(Some(epoch)),

@@ -18,18 +18,15 @@ pub(crate) struct WaitFlags<S: ValueEnum + Clone + Send + Sync + 'static> {
 }
 
 impl<S: ValueEnum + Clone + Send + Sync + 'static> WaitFlags<S> {
-    /// The state that is waited for.
     pub(crate) fn until(&self) -> Option<S> {
         let acked = || self.wait.and_then(|_| S::from_str("acked", false).ok());
         self.until.clone().or_else(acked)
     }
 
-    /// The longest wait.
     pub(crate) const fn patience(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// When the wait has passed.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.patience().and_then(|patience| Instant::now().checked_add(patience))
     }

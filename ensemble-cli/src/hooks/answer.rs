@@ -29,7 +29,6 @@ pub(super) fn object(
     answer
 }
 
-/// The program's name for an event whose answer has a text.
 const fn own_name(program: AgentProgram, event: Event) -> &'static str {
     match (program, event) {
         (AgentProgram::Gemini, Event::Prompt) => "BeforeAgent",

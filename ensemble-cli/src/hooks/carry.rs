@@ -37,25 +37,19 @@ use serde_json::json;
 use super::conversation::permission::is_response;
 use super::{EventInput, Hook, frames, reminder};
 
-/// The most waiting messages that are read.
 const DUE_MAX: usize = 100;
 /// What one hook says around the messages that it hands over, in bytes. With the usual `carry_bytes` that is less than
 /// the 10,000 characters after which Claude Code puts a hook's words into a file, and leaves room for reminders.
 const FRAMES_BYTES_MAX: usize = 4_500;
-/// The most messages of a mailbox that are read, including held ones.
 const UNFINISHED_MAX: usize = 200;
-/// The first words of a message for the person at the screen, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
-/// How much of the tail of a transcript is searched for messages, in bytes.
 const TRANSCRIPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Why a message is delivered again after `/clear`, or after another conversation was resumed.
 const LEFT: &str = "the agent has left the conversation";
 /// Why a message is delivered again after an answer that was not written, or a turn that ended before it was read.
 const UNREAD: &str = "the agent did not get it";
-/// The mail that a hook is delivering.
 pub(super) struct CarriedMail {
     pub(super) text: String,
-    /// The deliveries that are handed over.
     pub(super) deliveries: Vec<Delivery>,
     way: Option<DeliveryWay>,
     /// All that waited when this was taken.
@@ -75,7 +69,6 @@ impl CarriedMail {
         }
     }
 
-    /// The lines for the person at the agent's screen: who wrote, and how it begins.
     pub(super) fn shown(&self) -> impl Iterator<Item = String> {
         self.deliveries.iter().map(|Delivery { envelope, .. }| {
             let words = envelope.first_words(SHOWN_CHARS_MAX);
@@ -84,7 +77,6 @@ impl CarriedMail {
     }
 }
 
-/// The messages that the agent may receive now.
 pub(super) fn due(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<Vec<MessageId>> {
     let Some(spool) = queue.directory() else { return Ok(Vec::new()) };
     let mut due = spool.due_ids_for(&hook.mailbox, &hook.agent, DUE_MAX)?;
@@ -231,7 +223,6 @@ pub(super) fn confirm(hook: &Hook<'_>, session: &mut AgentSession) -> Outcome {
     Ok(())
 }
 
-/// The end of a file as text; `None` if it does not exist.
 fn tail_of(path: &Path) -> Outcome<Option<String>> {
     let Some((mut file, _)) = open_file(path)? else { return Ok(None) };
     let begin = file.metadata()?.len().saturating_sub(TRANSCRIPT_BYTES_MAX);
@@ -259,12 +250,10 @@ pub(super) fn is_interrupted(queue: &ProjectQueue, hook: &Hook<'_>) -> Outcome<b
     Ok(due(queue, hook)?.iter().any(|id| is_new(id) && class(id) == Some(DeliveryClass::Interrupt)))
 }
 
-/// Whether a message is to be read when the turn has ended.
 fn waits_for_turn(spool: &Spool, mailbox: &Name, id: &MessageId) -> bool {
     spool.peek(mailbox, id).is_ok_and(|envelope| envelope.when == Some(DeliveryClass::Turn))
 }
 
-/// A message to receive, as the session's file notes it, and its text for the agent.
 type ChosenMessage = (CarriedMessage, String);
 
 /// The messages to receive, in the order of receiving; and those to ask about, each as its next delivery.
@@ -337,7 +326,6 @@ fn text(hook: &Hook<'_>, queue: &ProjectQueue, delivery: &Delivery) -> Outcome<S
     Ok(format!("[ensemble] {content}\n"))
 }
 
-/// The line about the messages that are left in the mailbox.
 fn announcement(hook: &Hook<'_>, left: usize, is_rest: bool) -> String {
     let (agent, mailbox) = (&hook.agent, &hook.mailbox);
     let more = if left >= DUE_MAX { " or more" } else { "" };

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 /// The longest event that is read, in bytes. It may hold the whole answer of a tool.
 const EVENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// The longest text that is taken from an event, in characters.
 const TEXT_CHARS_MAX: usize = 120;
 const PATH_BYTES_MAX: usize = 4_096;
 
@@ -51,7 +50,6 @@ pub(crate) struct EventInput {
     /// `startup`, `resume`, `clear` or `compact`.
     #[serde(deserialize_with = "text")]
     pub(crate) source: Option<String>,
-    /// Why a session ends.
     #[serde(deserialize_with = "text")]
     pub(crate) reason: Option<String>,
     #[serde(deserialize_with = "text")]
@@ -77,12 +75,10 @@ pub(crate) struct EventInput {
 }
 
 impl Event {
-    /// Whether anything is ever said at this event.
     pub(crate) const fn speaks(self) -> bool {
         matches!(self, Self::Start | Self::Prompt | Self::Tool | Self::Stop)
     }
 
-    /// Whether the introduction may be said at this event.
     pub(crate) const fn introduces(self) -> bool {
         matches!(self, Self::Start | Self::Prompt)
     }
@@ -147,7 +143,6 @@ fn path<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Path
     .filter(|path| path.is_absolute()))
 }
 
-/// Objects of a list; none if it is none.
 fn objects<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
     let all = match Value::deserialize(deserializer)? {
         Value::Array(all) => all,
@@ -160,7 +155,6 @@ fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Er
     Ok(Value::deserialize(deserializer)? == Value::Bool(true))
 }
 
-/// The beginning of a text, in one line.
 fn shortened(text: &str) -> String {
     let start: String = text.chars().take(TEXT_CHARS_MAX).collect();
     ensemble_app::text::one_line(&start)

@@ -52,7 +52,6 @@ const FRAMES: [&str; 40] = [
     "system ",
 ];
 
-/// Whether a field of a message has such a tag.
 pub(super) fn may_deceive(envelope: &Envelope) -> bool {
     let fields = [Some(&envelope.body), envelope.task_id.as_ref()];
     fields.into_iter().flatten().any(|text| has_frame(text))
@@ -75,7 +74,6 @@ pub(super) fn has_frame(text: &str) -> bool {
     })
 }
 
-/// More characters than any of [`FRAMES`] has.
 const FRAME_CHARS_MAX: usize = 32;
 
 /// The bracket that opens a tag, also full width.
@@ -83,7 +81,6 @@ const fn is_opening(c: char) -> bool {
     matches!(c, '<' | '\u{ff1c}')
 }
 
-/// White space of any kind, NBSP among it.
 fn is_blank(c: char) -> bool {
     c.is_whitespace()
 }

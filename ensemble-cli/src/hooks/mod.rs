@@ -73,7 +73,6 @@ pub(crate) use companion::{accompany, host, relieve, serve};
 pub(crate) use conversation::converse;
 pub(crate) use event::{Event, EventInput};
 
-/// A hook of a known agent.
 pub(crate) struct Hook<'a> {
     context: &'a Context,
     voice: &'a dyn Voice,
@@ -88,7 +87,6 @@ pub(crate) struct Hook<'a> {
     process: Option<(u32, u64)>,
 }
 
-/// Does the part of one hook. The exit code is that of the process.
 pub(crate) fn run(context: &Context, event: Event, program: AgentProgram) -> Outcome<VerbExit> {
     // The agent writes its event whether or not it is wanted.
     let input = EventInput::read()?;
@@ -242,7 +240,6 @@ impl<'a> Hook<'a> {
         printed
     }
 
-    /// The lines for the person at the screen, about this mail and about messages that a waiter delivered before.
     fn shown(&self, locked: &LockedSession, carried: &carry::CarriedMail) -> String {
         if !matches!(self.event, Event::Prompt | Event::Tool) {
             return String::new();
@@ -251,7 +248,6 @@ impl<'a> Hook<'a> {
         before.chain(carried.shown()).collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether the introduction is due: this session does not know its name yet, and this event can deliver it.
     fn is_introduction_due(&self, locked: &LockedSession) -> bool {
         match self.event {
             Event::Start => true,
@@ -295,12 +291,10 @@ fn with_hook(
     }
 }
 
-/// A session of a program that names none.
 fn unnamed() -> Option<String> {
     Some(String::new())
 }
 
-/// A line in the event log, where there is a project to have one.
 pub(crate) fn record_failure(context: &Context, event: &str, provider: &str, failure: &Failure) {
     let Ok(project) = context.project() else { return };
     if !project.queue.is_dir() {

@@ -22,7 +22,6 @@ pub(super) struct AwaitedPing {
 }
 
 impl AwaitedPing {
-    /// The ping to deliver at this event.
     pub(super) fn untold(hook: &Hook<'_>, session: Option<&AgentSession>) -> Option<Self> {
         if !matches!(hook.event, Event::Tool | Event::Wait) || hook.input.is_subagent() {
             return None;
@@ -45,7 +44,6 @@ impl AwaitedPing {
         )
     }
 
-    /// Notes that the agent was notified.
     pub(super) fn mark_told(self, session: &mut AgentSession) {
         session.pinged = Some(self.mark);
         session.mark_hand_over();

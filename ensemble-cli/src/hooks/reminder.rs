@@ -14,10 +14,8 @@ use super::{Hook, frames};
 
 /// How many held messages a reminder names. The rest is counted: another reminder would cost another request.
 const NAMED_MAX: usize = 8;
-/// The first words of a message, in characters.
 const WORDS_CHARS_MAX: usize = 40;
 
-/// A text about held messages, and the deliveries it is about.
 pub(super) struct HeldReminder {
     pub(super) text: String,
     leases: Vec<Lease>,
@@ -90,7 +88,6 @@ fn line(hook: &Hook<'_>, queue: &ProjectQueue, delivery: &Delivery) -> Outcome<S
     Ok(format!("[ensemble] Reminder: you still hold {what}. {end}\n"))
 }
 
-/// The message by its id, its sender and its first words.
 fn named(queue: &ProjectQueue, delivery: &Delivery, told: &DeliveryInstructions) -> String {
     let (envelope, lease) = (&delivery.envelope, &delivery.lease);
     let is_proved = told.sender != SenderStanding::Unproved;

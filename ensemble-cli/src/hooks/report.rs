@@ -53,7 +53,6 @@ fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
     }
 }
 
-/// Whether the session file says all that this event says, and nothing is to be handed over.
 pub(super) fn changes_nothing(hook: &Hook<'_>, session: &AgentSession, due: &[MessageId]) -> bool {
     let same_state = activity(hook).is_none_or(|(activity, detail)| {
         (activity, &detail) == (session.activity, &session.detail)

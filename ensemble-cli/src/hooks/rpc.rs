@@ -8,15 +8,12 @@ use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::watch::sleep_until_any;
 use serde_json::{Value, json};
 
-/// Counts the calls, and keeps what was not read yet.
 #[derive(Default)]
 pub(super) struct RpcState {
     last_id: u64,
-    /// Notifications that arrived while an answer was awaited.
     news: VecDeque<Value>,
 }
 
-/// A program that is spoken to by JSON-RPC.
 pub(super) trait RpcPeer: AsFd {
     const ANSWER_PATIENCE: Duration;
 
@@ -38,7 +35,6 @@ pub(super) trait RpcPeer: AsFd {
         self.call_within(method, params, Self::ANSWER_PATIENCE)
     }
 
-    /// Calls a method whose answer may take this long.
     fn call_within(&mut self, method: &str, params: Value, patience: Duration) -> Outcome<Value> {
         let id = self.request(method, params)?;
         let until = Instant::now() + patience;

@@ -14,7 +14,6 @@ use super::{Event, Hook};
 /// The largest record, in bytes; what comes after is not counted.
 const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Whether this event adds to the record.
 pub(super) fn is_said(hook: &Hook<'_>) -> bool {
     matches!(hook.program, AgentProgram::Opencode | AgentProgram::Acp)
         && (hook.event == Event::Prompt || !hook.input.usage.is_empty())

@@ -8,7 +8,6 @@ use ensemble_tmux::session::DeliveryWay;
 use super::carry::CarriedMail;
 use super::{Event, Hook, answer};
 
-/// A channel for sending text to an agent.
 pub(super) trait Voice {
     /// Says `said` to the agent and `shown` to the person at its screen. Once this has returned, the words have left
     /// this process.

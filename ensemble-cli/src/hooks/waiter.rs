@@ -62,7 +62,6 @@ pub(super) fn wait(hook: &Hook<'_>) -> Outcome<VerbExit> {
     }
 }
 
-/// Where a file lands that an idle agent waits for: its mail, and a ping.
 fn places(project: &Project, mailbox: &Name) -> Outcome<[PathBuf; 3]> {
     let (place, ready) = (project.queue.join("mailbox").join(mailbox.as_str()), project.ready());
     // One that does not exist yet could not be watched.
@@ -90,7 +89,6 @@ fn is_over(hook: &Hook<'_>, session: Option<&AgentSession>, is_noted: bool) -> b
     is_other && is_noted
 }
 
-/// Whether no turn runs.
 fn is_idle(hook: &Hook<'_>, session: &AgentSession) -> bool {
     if session.id != hook.input.session_id {
         return false;
@@ -102,13 +100,11 @@ fn is_idle(hook: &Hook<'_>, session: &AgentSession) -> bool {
     }
 }
 
-/// Whether the program itself says that it waits for a prompt.
 fn rests(pid: u32) -> bool {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     home.is_some_and(|home| SourcePlaces::in_home(home.as_ref()).claude_rests(pid))
 }
 
-/// Hands over a ping that is waited for; `false` if there is none.
 pub(super) fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     let session = hook.sessions.get(&hook.agent).ok().flatten();
     if ping::AwaitedPing::untold(hook, session.as_ref()).is_none() {
@@ -124,7 +120,6 @@ pub(super) fn pass_ping(hook: &Hook<'_>) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Hands over what waits; `false` if nothing does.
 pub(super) fn wake(hook: &Hook<'_>, queue: &ProjectQueue) -> Outcome<bool> {
     if carry::due(queue, hook)?.is_empty() {
         return Ok(false);

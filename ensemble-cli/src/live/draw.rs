@@ -34,7 +34,6 @@ use ensemble_usage::UsageTotals;
 
 use crate::printing::overview::{self, StatusHeading, cut};
 
-/// Lines for the last events, at the least.
 const EVENTS_MIN: u16 = 3;
 /// From this number of columns on, an agent's line includes its usage.
 const WIDE: usize = 110;
@@ -178,7 +177,6 @@ fn need_style(need: &Need) -> Style {
     }
 }
 
-/// The first command of a hint, without the program's name.
 fn help_shown(help: &str) -> String {
     let command = help.split('`').nth(1).and_then(|command| command.strip_prefix("ensemble "));
     one_line(command.unwrap_or_default())
@@ -223,7 +221,6 @@ fn agent_style(agent: &AgentOverview) -> Style {
     }
 }
 
-/// Who waits for whose decision, as long as that is not a need.
 fn waits(scene: &LiveScene<'_>, width: usize) -> Option<Line<'static>> {
     let Overview { pending, needs, .. } = &scene.overview;
     let is_need = |asked: &&AskedRequest| {
@@ -240,7 +237,6 @@ fn waits(scene: &LiveScene<'_>, width: usize) -> Option<Line<'static>> {
     (!edges.is_empty()).then(|| Line::raw(cut(&edges.join(" · "), width)))
 }
 
-/// The usage of all agents, if it is known.
 fn used(scene: &LiveScene<'_>) -> Option<String> {
     let mut all = UsageTotals::default();
     scene.spent.agents.values().for_each(|spent| all.merge(spent));
@@ -253,7 +249,6 @@ fn used(scene: &LiveScene<'_>) -> Option<String> {
     (all.tokens.total() > 0 || scene.spent.unclear > 0).then(used)
 }
 
-/// The time, and what was said or has changed.
 fn feed_line(line: &FeedLine, width: usize) -> Line<'static> {
     let time = line.at.to_string();
     let text = format!("{}  {}", time.get(11..19).unwrap_or_default(), line.sentence.text);

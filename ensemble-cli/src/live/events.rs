@@ -10,17 +10,14 @@ use ensemble_core::event_log::{self, Follower, Record};
 use ensemble_core::message::Timestamp;
 use ensemble_project::Project;
 
-/// How much of the end of the log is read at first, in bytes.
 const FIRST_BYTES_MAX: u64 = 64 * 1024;
 /// Most events that are kept: more than the largest terminal has lines.
 const KEPT_MAX: usize = 200;
-/// A message or a change, as a sentence.
 pub(super) struct FeedLine {
     pub(super) at: Timestamp,
     pub(super) sentence: Sentence,
 }
 
-/// The last events, oldest first.
 pub(super) struct LastEvents {
     logs: PathBuf,
     follower: Option<Follower>,
@@ -65,7 +62,6 @@ impl LastEvents {
         self.kept.drain(..self.kept.len().saturating_sub(KEPT_MAX));
     }
 
-    /// The last of them, at most `count`.
     pub(super) fn last(&self, count: usize) -> impl Iterator<Item = &FeedLine> {
         self.kept.iter().skip(self.kept.len().saturating_sub(count))
     }

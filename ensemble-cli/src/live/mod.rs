@@ -57,7 +57,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(150);
 const PAUSE_PER_COST: u32 = 20;
 /// The longest time between two looks: mail grows overdue, and what is on servers changes, without a file.
 const REFRESH_MAX: Duration = Duration::from_secs(5);
-/// How often ages are shown again.
 const TICK: Duration = Duration::from_secs(1);
 
 struct LiveScene<'a> {
@@ -67,7 +66,6 @@ struct LiveScene<'a> {
     spent: UsedAmounts,
 }
 
-/// Shows the view until a person leaves it.
 pub(crate) fn run(context: &Context) -> Outcome {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage("the live view needs a terminal")
@@ -138,7 +136,6 @@ fn gather_overview(
     overview
 }
 
-/// Where the words of messages are.
 fn broker(queue: &OpenedQueue) -> Option<&dyn Broker> {
     match queue {
         OpenedQueue::Queue(queue) => Some(&**queue),
@@ -158,11 +155,9 @@ struct LiveView<'a> {
     spent: SpentByAgent,
 }
 
-/// When the next look is due.
 struct LookPace {
     looked: Instant,
     pause: Duration,
-    /// The first change since the last look.
     changed: Option<Instant>,
 }
 
@@ -235,7 +230,6 @@ impl LiveView<'_> {
         }
     }
 
-    /// Reads what has changed.
     fn refresh_view(&mut self) {
         let changes = self.wakes.take_changes();
         // Servers that were away when they were asked first are asked again.
@@ -290,14 +284,12 @@ impl LiveView<'_> {
         Ok(false)
     }
 
-    /// A verb of this program, for the queue that is shown.
     fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(own_program());
         command.arg("--queue").arg(&self.scene.project.queue).args(arguments);
         command
     }
 
-    /// Runs a verb and returns its output in one line.
     fn verb(&self, arguments: &[String]) -> String {
         let output = self.command(arguments).stdin(Stdio::null()).output();
         let Ok(output) = output else { return "cannot start the command".to_owned() };
@@ -305,7 +297,6 @@ impl LiveView<'_> {
     }
 }
 
-/// The answer of one of our commands, in one line.
 fn first_line(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());

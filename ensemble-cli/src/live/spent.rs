@@ -25,7 +25,6 @@ pub(super) struct UsedAmounts {
 pub(super) struct SpentByAgent(Arc<Mutex<UsedAmounts>>);
 
 impl SpentByAgent {
-    /// Starts the thread, which wakes the view when an amount has changed.
     pub(super) fn follow(mut reader: UsageReader, waker: ViewWaker) -> Self {
         let this = Self::default();
         let shared = this.clone();

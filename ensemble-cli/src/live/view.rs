@@ -32,9 +32,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::printing::overview::{calm_agents, full_mailboxes};
 
-/// How far PgUp and PgDn go, in lines.
 const PAGE: usize = 10;
-/// All keys of the list, as `?` shows them.
 const KEYS: [&str; 11] = [
     "up, down, k, j, PgUp, PgDn   select another line",
     "Enter     the conversation; the last messages of an agent or a mailbox; what is asked",
@@ -48,24 +46,18 @@ const KEYS: [&str; 11] = [
     "?, h      this list",
     "q, Esc    leave; the team keeps working",
 ];
-/// How the title of an id's story begins.
 const STORY_OF: &str = "story of ";
-/// The longest text that is typed, in characters.
 const INPUT_CHARS_MAX: usize = 500;
 
-/// The action of the program after a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ViewAction {
     None,
     Quit,
-    /// Tell the story of this id.
     Story(String),
     Run(Vec<String>),
-    /// Attach to this agent's pane.
     Attach(Name),
 }
 
-/// Mode of the view: it decides what keys mean.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum ViewMode {
     #[default]
@@ -85,7 +77,6 @@ pub(super) enum ViewMode {
     },
 }
 
-/// Why text is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InputPurpose {
     Filter,
@@ -95,13 +86,11 @@ pub(super) enum InputPurpose {
 #[derive(Debug, Default)]
 pub(super) struct ViewState {
     pub(super) selected: usize,
-    /// The person who looks.
     own: Option<Name>,
     /// The item of the selected line: it stays selected where lines come and go.
     selected_item: Option<String>,
     pub(super) filter: String,
     pub(super) mode: ViewMode,
-    /// The output of the last verb.
     pub(super) said: String,
 }
 
@@ -123,7 +112,6 @@ impl ListItem<'_> {
         }
     }
 
-    /// The mark that distinguishes it from the other lines.
     fn mark(&self) -> String {
         match self {
             Self::Need(need) => format!("{:?} {:?} {:?}", need.need, need.agent, need.about),
@@ -151,7 +139,6 @@ impl ListItem<'_> {
     }
 }
 
-/// The lines that the filter leaves, in the order in which they are shown.
 pub(super) fn items<'a>(overview: &'a Overview, view: &ViewState) -> Vec<ListItem<'a>> {
     let filter = view.filter.to_lowercase();
     let fits = |text: &str| filter.is_empty() || text.to_lowercase().contains(&filter);
@@ -194,12 +181,10 @@ impl ViewState {
         self.mode = ViewMode::Story { title: format!("{STORY_OF}{id}"), lines, scroll: 0 };
     }
 
-    /// Shows what a verb said, until the next key.
     pub(super) fn say(&mut self, said: String) {
         self.said = said;
     }
 
-    /// Takes a key, and returns the action that follows.
     pub(super) fn press(&mut self, key: KeyEvent, overview: &Overview) -> ViewAction {
         self.said.clear();
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
@@ -327,7 +312,6 @@ impl ViewState {
         ViewAction::None
     }
 
-    /// Takes what was pasted, where text is typed: as one line.
     pub(super) fn paste(&mut self, pasted: &str) {
         if let ViewMode::Input { text, .. } = &mut self.mode {
             let room = INPUT_CHARS_MAX.saturating_sub(text.chars().count());
@@ -335,7 +319,6 @@ impl ViewState {
         }
     }
 
-    /// Applies the remedy of a need, if a key can do that.
     fn help(&mut self, need: &Need) -> ViewAction {
         // A remedy for another host is not run here.
         let is_here = need.help.starts_with('`');

@@ -25,7 +25,6 @@ const PLACES_MAX: usize = 2_000;
 /// Most reads of pending events: a process that writes endlessly must not hold the view.
 const READS_MAX: usize = 64;
 
-/// The reason why a sleep has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WakeReason {
     pub(super) by_files: bool,
@@ -35,10 +34,8 @@ pub(super) struct WakeReason {
 pub(super) struct ViewWakes {
     files: Option<FsWatcher>,
     watched: BTreeSet<PathBuf>,
-    /// Whether each directory of the last look that exists is watched.
     sees_all: bool,
     pipe: UnixStream,
-    /// The other end of the pipe.
     bell: UnixStream,
 }
 
@@ -58,7 +55,6 @@ impl ViewWakes {
         })
     }
 
-    /// A way to wake the view from another thread.
     pub(super) fn waker(&self) -> io::Result<ViewWaker> {
         Ok(ViewWaker(self.bell.try_clone()?))
     }
@@ -119,7 +115,6 @@ impl ViewWakes {
         Ok(WakeReason { by_files, by_terminal: key || bell })
     }
 
-    /// Where something has changed so far: a look follows.
     pub(super) fn take_changes(&mut self) -> ProjectChanges {
         let Some(files) = self.files.as_mut().filter(|_| self.sees_all) else {
             return ProjectChanges::Anywhere;

@@ -23,20 +23,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-/// How long the headers of a request may take.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// How many connections there are that have not shown the token: more than a client opens before its first request.
 const STRANGERS_MAX: usize = 256;
-/// How many connections have shown it.
 const CLIENTS_MAX: usize = 256;
 /// Pause after an `accept` that failed, as it does without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A request whose content has not been read.
 pub(crate) type HttpQuestion = Request<Incoming>;
 pub(crate) type HttpAnswer = Response<BoxBody<Bytes, Infallible>>;
 
-/// An answer with these headers and this content.
 pub(crate) fn http_answer(
     status: StatusCode,
     headers: &[(HeaderName, &str)],
@@ -116,7 +112,6 @@ async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Answers all requests until the process ends.
 pub(crate) async fn serve<A: Future<Output = HttpAnswer> + Send + 'static>(
     listener: TcpListener,
     answer: impl Fn(HttpConnection, HttpQuestion) -> A + Clone + Send + 'static,

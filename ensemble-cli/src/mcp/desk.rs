@@ -21,12 +21,10 @@ use ensemble_team::steps::{StepKey, StepStore};
 
 use super::tools::ToolError;
 
-/// One agent's place in the project.
 pub(crate) struct ToolContext {
     pub(super) project: Project,
     /// The agent of this server, no matter what a call claims.
     pub(super) agent: Name,
-    /// The evidence for the name.
     pub(super) proof: IdentityProof,
     pub(super) mailbox: Name,
     /// The directory, with the steps' messages.
@@ -39,17 +37,13 @@ pub(crate) struct ToolContext {
     pub(super) recorder: Arc<dyn Recorder>,
     /// The same as of a verb, for what verbs do: one call at a time.
     app: Mutex<App>,
-    /// Under which numbers this session has claimed tasks on the blackboard.
     claims: Mutex<BTreeMap<Name, u64>>,
     pub(super) read_hint: HintReader,
-    /// How many tools the client was offered.
     offered: AtomicUsize,
-    /// Under which epoch this session has learned of its steps.
     epochs: Mutex<BTreeMap<StepKey, u64>>,
 }
 
 impl ToolContext {
-    /// Finds the identity and opens everything.
     pub(crate) fn open(app: &App, read_hint: HintReader) -> Outcome<Self> {
         let agent = app.agent_itself()?;
         let (proof, project) = (app.identity()?.proof, app.project()?.clone());
@@ -79,7 +73,6 @@ impl ToolContext {
         Ok(desk)
     }
 
-    /// The step queues, with the mailboxes of those who work on them.
     pub(super) fn steps(&self) -> Result<StepDriver<'_>, ToolError> {
         let queue = self.project.has_shared_steps().then(|| self.queue()).transpose()?;
         let mail: &dyn Broker = queue.map_or(&self.spool, |queue| &**queue);
@@ -111,17 +104,14 @@ impl ToolContext {
         self.opener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The handle with which verbs work.
     pub(super) fn app(&self) -> MutexGuard<'_, App> {
         self.app.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This session holds a task under this number.
     pub(super) fn claimed(&self, task: Name, epoch: u64) {
         self.claims().insert(task, epoch);
     }
 
-    /// Under which number this session holds a task, if it was this session that has claimed it.
     pub(super) fn claim_of(&self, task: &Name) -> Option<u64> {
         self.claims().get(task).copied()
     }
@@ -139,7 +129,6 @@ impl ToolContext {
         Ok(self.project.requests(self.queue()?.request_store())?)
     }
 
-    /// All agents that a step may be meant for: those of the roster and those named in a plan.
     pub(super) fn agents(&self) -> Result<Vec<Name>, ToolError> {
         let (members, _) = self.project.roster().entries()?;
         let mut names: Vec<Name> = members.into_iter().map(|member| member.name).collect();
@@ -167,12 +156,10 @@ impl ToolContext {
         Ok(())
     }
 
-    /// Under which epoch this session knows a step.
     pub(super) fn known(&self, key: &StepKey) -> Option<u64> {
         self.epochs().get(key).copied()
     }
 
-    /// Forgets what this session knows of a step.
     pub(super) fn forget(&self, key: &StepKey) {
         self.epochs().remove(key);
     }

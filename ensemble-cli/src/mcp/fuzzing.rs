@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::mcp::{ToolContext, call, serve_client};
 
-/// The lines with which a client begins.
 const GREETING: [&str; 2] = [
     r#"{"jsonrpc":"2.0","id":"greeting","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"f","version":"1"}}}"#,
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,

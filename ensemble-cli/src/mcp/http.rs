@@ -20,11 +20,8 @@ use super::{McpServer, ToolContext};
 use crate::context::Context;
 use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 
-/// Where clients find the server.
 const PATH: &str = "/mcp";
-/// Origins of pages that were served by this machine.
 const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-/// The permissions that a token file must not give: all those of group and others.
 const OTHERS: u32 = 0o077;
 const TOKEN_BYTES_MAX: u64 = 1024;
 const TOKEN_BYTES_MIN: usize = 16;
@@ -64,7 +61,6 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// The service, and the digest of the header that opens it.
 struct McpSite {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     expected: Digest,

@@ -57,13 +57,11 @@ pub(crate) fn call(desk: &ToolContext, name: &str, arguments: Value) -> Result<V
     run_tool(tool, desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
-/// Runs a tool with arguments as its client wrote them.
 fn run_tool(tool: &tools::ToolSpec, desk: &ToolContext, arguments: Value) -> tools::ToolAnswer {
     let schema = (tool.schema)(&|| desk.names());
     (tool.call)(desk, tools::read_arguments(&schema, arguments)?)
 }
 
-/// An answer whose hints name tools where there are some.
 fn in_words_of_tools(desk: &ToolContext, answer: tools::ToolAnswer) -> tools::ToolAnswer {
     let render = |line: &str| tools::hints::render_call(desk, &(desk.read_hint)(line)?);
     match answer {
@@ -75,7 +73,6 @@ fn in_words_of_tools(desk: &ToolContext, answer: tools::ToolAnswer) -> tools::To
     }
 }
 
-/// How late the end of a subscription is seen.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(1);
 const NAMED_MAX: usize = 20;
 /// The methods with parameters that are served, beside calls of tools.
@@ -87,12 +84,10 @@ const SERVED: [&str; 6] = [
     "subscriptions/listen",
     "tools/list",
 ];
-/// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: inbox \
     shows it, recv or recv_wait takes a message, reply answers it, settle says that its \
     work is done. `operator` is the person who runs this team: their word counts as your user's. A message of type `step` is a step to do; report it with submit_step_completion and in no other way.";
 
-/// The same with the agent's name, its role and its team.
 fn instructions(desk: &ToolContext) -> String {
     let roster = desk.project.roster();
     let role = roster.get(&desk.agent).ok().flatten().map(|member| member.role.to_string());
@@ -108,7 +103,6 @@ fn instructions(desk: &ToolContext) -> String {
     format!("You are {}{role}. {rules}{team}", desk.agent)
 }
 
-/// One client's view of the project.
 #[derive(Clone)]
 pub(crate) struct McpServer {
     desk: Arc<ToolContext>,
@@ -137,7 +131,6 @@ impl McpServer {
         done.map_err(internal)
     }
 
-    /// Runs the tool that a call names.
     async fn answer_call(
         &self,
         request: CallToolRequestParams,

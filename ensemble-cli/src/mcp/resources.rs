@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::ToolContext;
 use super::tools::{ToolError, mail};
 
-/// The blackboard's file, below the state directory.
 const BOARD_FILE: &str = "state.yaml";
 const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) const INBOX: &str = "ensemble://inbox";
@@ -40,7 +39,6 @@ pub(super) fn list(desk: &ToolContext) -> Result<Vec<Resource>, ToolError> {
     Ok(all)
 }
 
-/// Tasks by their id.
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     let task = ResourceTemplate::new(format!("{TASK}{{task_id}}"), "task")
         .with_description("The steps of a task, in order")

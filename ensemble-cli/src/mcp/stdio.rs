@@ -36,7 +36,6 @@ use crate::loopback::runtime;
 /// The longest line that is read, in bytes: the largest attachment that a model writes, with room for escapes.
 const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Serves one client until it closes stdin.
 pub(crate) fn serve(desk: ToolContext) -> Outcome {
     take_stdin();
     let output = take_stdout().map_err(|error| Failure::refused(format!("no stdout: {error}")))?;
@@ -50,7 +49,6 @@ fn take_stdout() -> io::Result<File> {
     Ok(own.into())
 }
 
-/// Serves the client at the other end of two streams until it closes `input`.
 pub(crate) fn serve_client(
     desk: ToolContext,
     input: impl Read + Send + 'static,
@@ -71,7 +69,6 @@ pub(crate) fn serve_client(
 
 struct LineTransport<W> {
     lines: mpsc::Receiver<Outcome<Vec<u8>>>,
-    /// `None` once it is closed.
     output: Arc<Mutex<Option<W>>>,
     /// The answer to the last line, if that was not a message. Reading waits for it.
     refusing: Option<JoinHandle<io::Result<()>>>,

@@ -19,7 +19,6 @@ const CHANGES_MAX: usize = 16;
 /// The longest sleep of a thread that is to end.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether clients may subscribe to a resource.
 pub(super) fn is_followed(uri: &str) -> bool {
     [resources::INBOX, resources::REQUESTS].contains(&uri)
 }

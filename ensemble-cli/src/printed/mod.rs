@@ -28,7 +28,6 @@ fn all_shapes() -> Vec<OutputShape> {
     [shapes::MAIL, shapes::AGENTS, shapes::BOARD, shapes::PROJECT].concat()
 }
 
-/// The schemas of all shapes, and of the lines of each command under its words.
 pub(crate) fn schema() -> Value {
     let shapes = all_shapes();
     let mut definitions: Map<String, Value> =
@@ -50,7 +49,6 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// The schema of an object with these members, in one piece.
 pub(crate) fn object_schema(members: &'static str) -> Value {
     let mut schema = notation::schema(&("", "", members), &all_shapes());
     if let Some(schema) = schema.as_object_mut() {
@@ -59,7 +57,6 @@ pub(crate) fn object_schema(members: &'static str) -> Value {
     schema
 }
 
-/// The schema of a line of one command, with all that it refers to.
 pub(crate) fn schema_of(place: &str) -> Option<Value> {
     let (_, _, prints) = ROWS.iter().find(|(known, ..)| *known == place)?;
     let mut whole = schema();
@@ -90,7 +87,6 @@ fn exits(row: &str) -> Option<Vec<u8>> {
     (row != "*").then(|| COMMON.into_iter().chain(own).collect())
 }
 
-/// Each command as an object: its place, flags, arguments, exit codes and shapes.
 pub(crate) fn commands(mut program: Command) -> Vec<Value> {
     // The parser knows only then how many values an argument takes.
     program.build();

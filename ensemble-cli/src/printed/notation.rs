@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use super::shapes::OutputShape;
 
-/// Schemas of values by the words of the notation.
 fn plain(word: &str) -> Option<Value> {
     Some(match word {
         "text" => json!({ "type": "string" }),
@@ -19,7 +18,6 @@ fn plain(word: &str) -> Option<Value> {
     })
 }
 
-/// The schema of a value.
 fn value(text: &str) -> Value {
     let inner = |open: char, close: char| text.strip_prefix(open)?.strip_suffix(close);
     if let Some(present) = text.strip_suffix('?') {
@@ -43,7 +41,6 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// The members of a shape, which of them are required, and whether others are allowed.
 #[derive(Default)]
 struct ShapeMembers {
     properties: Map<String, Value>,

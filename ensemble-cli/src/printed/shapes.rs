@@ -14,7 +14,6 @@ pub(super) use work::{BOARD, PROJECT};
 /// One shape: its name, its summary, and its members.
 pub(super) type OutputShape = (&'static str, &'static str, &'static str);
 
-/// Messages and mailboxes.
 pub(super) const MAIL: &[OutputShape] = &[
     (
         "Stored",
@@ -164,7 +163,6 @@ pub(super) const MAIL: &[OutputShape] = &[
     ),
 ];
 
-/// Agents and what they do.
 pub(super) const AGENTS: &[OutputShape] = &[
     (
         "Brought",

@@ -6,7 +6,6 @@
 //! | exits | its exit codes beside 0, 1, 2 and 4, which every command has; `*` is any code of another program |
 //! | prints | shapes of its lines under `--json`, by name; `nothing` and `text` for no JSON |
 
-/// A row of the table.
 pub(super) type OutputRow = (&'static str, &'static str, &'static str);
 
 /// No line, or lines that are not JSON.

@@ -26,7 +26,6 @@ pub(crate) fn print_body(out: &Output, queue: &ProjectQueue, envelope: &Envelope
     }
 }
 
-/// A line of the event log, for people.
 pub(crate) fn record_line(out: &Output, record: &Record, style: Style) -> String {
     let time = record.timestamp.to_string().replace('T', " ");
     format!(

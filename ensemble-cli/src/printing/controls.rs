@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Prints that the control file is in force, since when and why.
 pub(crate) fn print_control(context: &Context, put: &PutControl) -> Outcome {
     let PutControl { control, is_new } = put;
     let object = with_members(json!(control), &json!({ "put": is_new }));

@@ -19,12 +19,9 @@ use crate::context::Context;
 use crate::output::{FAINT, STRONG};
 use crate::printing::content::print_body;
 
-/// The first words of the message that is answered, in characters.
 const WORDS_CHARS_MAX: usize = 60;
-/// Before each line of a message.
 const INDENT: &str = "    ";
 
-/// Prints a message that the person reads, or its content alone.
 pub(crate) fn print_shown(
     context: &Context,
     queue: &ProjectQueue,
@@ -66,7 +63,6 @@ pub(crate) fn print_shown(
     Ok(())
 }
 
-/// What a sender did, in words.
 fn verb(envelope: &Envelope, entry: Option<&RequestEntry>) -> String {
     let about = envelope.task_id.as_deref().map(|task| format!(" about {}", one_line(task)));
     let about = about.unwrap_or_default();
@@ -82,7 +78,6 @@ fn verb(envelope: &Envelope, entry: Option<&RequestEntry>) -> String {
     }
 }
 
-/// The first words of the person's own message that this one answers.
 fn answered_words(context: &Context, queue: &ProjectQueue, envelope: &Envelope) -> Option<String> {
     let id = envelope.causation_id.as_deref()?.parse().ok()?;
     let asked = queue.peek(&queue.mailbox_of(&envelope.from), &id).ok()?;
@@ -90,7 +85,6 @@ fn answered_words(context: &Context, queue: &ProjectQueue, envelope: &Envelope) 
     is_mine.then(|| asked.first_words(WORDS_CHARS_MAX))
 }
 
-/// The commands that answer a message, by name.
 fn commands(
     context: &Context,
     queue: &ProjectQueue,

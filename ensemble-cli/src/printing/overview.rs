@@ -34,11 +34,9 @@ const WORD_CHARS_MAX: usize = 16;
 pub(crate) const ROW_HEADS: [&str; 5] = ["", "agent", "state", "since", "doing"];
 const WHOLE_HEADS: [&str; 2] = ["role", "last sign"];
 
-/// How often [`watch`] looks again although no file has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
-/// The existing directories in which a change may affect the overview.
 fn places(project: &Project) -> Vec<PathBuf> {
     let all = [
         project.state.clone(),
@@ -89,11 +87,9 @@ pub(crate) struct StatusHeading {
     pub(crate) project: String,
     /// The first thing that a person should look at: the one thing in red.
     pub(crate) urgent: String,
-    /// The number and states of the agents.
     pub(crate) calm: String,
 }
 
-/// Says how the team is, and how many needs there are.
 pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
     let count = |wanted: State| {
         overview.agents.iter().filter(|agent| agent.presence.state == wanted).count()
@@ -120,7 +116,6 @@ pub(crate) fn heading(project: &Project, overview: &Overview) -> StatusHeading {
     StatusHeading { project: one_line(&project.display_name()), urgent: urgent.join(" · "), calm }
 }
 
-/// Prints the heading and the needs, each in a line with the command to run.
 pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     let out = &context.out;
     let StatusHeading { project, urgent, calm } = heading(context.project()?, overview);
@@ -149,7 +144,6 @@ pub(crate) fn print_needs(context: &Context, overview: &Overview) -> Outcome {
     }
 }
 
-/// A need in one line, with its age.
 pub(crate) fn need_text(need: &Need, now: Timestamp) -> String {
     let mark = if need.need.is_urgent() { "!" } else { "-" };
     let since = need.since.map_or_else(String::new, |at| format!(" ({})", elapsed(now.since(at))));
@@ -227,7 +221,6 @@ pub(crate) fn full_mailboxes(overview: &Overview) -> impl Iterator<Item = &Mailb
     })
 }
 
-/// A row of a mailbox: its name, and what it holds.
 pub(crate) fn mailbox_cells(mailbox: &MailboxOverview) -> Vec<String> {
     let glance = &mailbox.glance;
     let oldest = glance.oldest_millis.map(|at| format!(", oldest {}", elapsed(since_millis(at))));
@@ -243,7 +236,6 @@ pub(crate) fn mailbox_cells(mailbox: &MailboxOverview) -> Vec<String> {
     ["", mailbox.name.as_str(), "", "", &said].map(str::to_owned).to_vec()
 }
 
-/// The worst first; of one state by name.
 fn rank(agent: &AgentOverview) -> (Reverse<u8>, String) {
     let weight = match agent.presence.state {
         State::Blocked => 8,
@@ -269,7 +261,6 @@ fn style(agent: &AgentOverview) -> Style {
     }
 }
 
-/// The sign of a state, which says it without colour.
 pub(crate) fn mark(agent: &AgentOverview) -> &'static str {
     match agent.presence.state {
         State::Blocked | State::Gone => "!",
@@ -282,7 +273,6 @@ pub(crate) fn mark(agent: &AgentOverview) -> &'static str {
     }
 }
 
-/// A row of an agent: its mark, name, state, since when, and what it does.
 pub(crate) fn agent_cells(
     agent: &AgentOverview,
     overview: &Overview,
@@ -324,7 +314,6 @@ fn doing(agent: &AgentOverview, overview: &Overview, is_whole: bool) -> String {
     said.join(" · ")
 }
 
-/// A number that was counted up to [`COUNT_MAX`].
 pub(crate) fn counted(number: u64) -> String {
     if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
 }

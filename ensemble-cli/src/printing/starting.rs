@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// Says whether the session and its watcher were started.
 pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outcome {
     let word = |started| if started { "started" } else { "running" };
     let answer = json!({
@@ -33,7 +32,6 @@ pub(crate) fn print_brought(context: &Context, brought: &[LaunchedAgent]) -> Out
     print_observed(context, brought, StartedAgents::observe(context.project()?, brought)?)
 }
 
-/// As [`print_brought`], with what the agents have shown since.
 pub(crate) fn print_observed(
     context: &Context,
     brought: &[LaunchedAgent],

@@ -52,12 +52,10 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the last lines of an agent may take after it ends.
 const LAST_LINES: Duration = Duration::from_millis(300);
 
-/// How a person wants the agent to take part.
 #[derive(Debug, Default)]
 pub(crate) struct WrapOptions {
     pub(crate) name: Option<Name>,
     pub(crate) role: Option<Name>,
-    /// The person's own arguments.
     pub(crate) arguments: Vec<String>,
 }
 
@@ -111,7 +109,6 @@ struct WrappedAgent {
     door: Arc<TerminalDoor>,
 }
 
-/// Starts the agent and opens its door.
 fn start(
     team: &ProjectTeam<'_>,
     project: &Project,

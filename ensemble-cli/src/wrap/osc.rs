@@ -11,12 +11,10 @@ const CANCEL: u8 = 0x18;
 const SUBSTITUTE: u8 = 0x1a;
 const ESCAPE: u8 = 0x1b;
 
-/// Where in the agent's output the next byte is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum CommandLimit {
     #[default]
     Text,
-    /// After an ESC.
     Escape,
     /// In a command, of which this many bytes have come.
     Command(usize),

@@ -23,16 +23,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::osc::CommandLimit;
 
-/// How many bytes of a person's keys are kept back.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// How much of a title is kept, in bytes: the profiles look at its beginning.
 const TITLE_BYTES_MAX: usize = 4 * 1024;
 /// How long an agent may take to read one of our lines.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
-/// How many bytes are copied at once.
 const CHUNK: usize = 16 * 1024;
 
-/// An agent's pseudo-terminal, shared by the threads of its wrapper.
 pub(super) struct PtyTerminal {
     pty: Pty,
     screen: Mutex<PtyScreen>,
@@ -41,14 +38,12 @@ pub(super) struct PtyTerminal {
     released: Condvar,
 }
 
-/// The exact screen, and how often it has changed.
 struct PtyScreen {
     parser: vt100::Parser<ScreenExtras>,
     version: u64,
     ended: Option<Option<i32>>,
 }
 
-/// What the agent has set besides what the parser keeps.
 #[derive(Default)]
 pub(super) struct ScreenExtras {
     title: String,
@@ -120,14 +115,12 @@ impl PtyTerminal {
         Ok(Self { pty, screen, changed: Condvar::new(), keys, released: Condvar::new() })
     }
 
-    /// The window of the person has another size.
     pub(super) fn resize(&self, (rows, columns): (u16, u16)) {
         locked(&self.screen).parser.set_size(at_least_one(rows), at_least_one(columns));
         // The agent may have ended.
         let _ = self.pty.resize(pty_process::Size::new(rows, columns));
     }
 
-    /// Passes the person's keys on until there are no more.
     pub(super) fn copy_keys(&self, mut from: impl io::Read) {
         let mut buffer = [0; CHUNK];
         loop {
@@ -163,7 +156,6 @@ impl PtyTerminal {
         Ok(())
     }
 
-    /// Passes the agent's screen on until the agent has closed it.
     pub(super) fn copy_screen(&self) {
         let mut buffer = [0; CHUNK];
         let (mut stdout, mut limit) = (io::stdout(), CommandLimit::default());
@@ -195,7 +187,6 @@ impl PtyTerminal {
         self.changed.notify_all();
     }
 
-    /// What the agent has left switched on.
     pub(super) fn with_modes(&self, look: impl FnOnce(&vt100::Screen, &ScreenExtras)) {
         let screen = locked(&self.screen);
         look(screen.parser.screen(), screen.parser.callbacks());
@@ -285,7 +276,6 @@ impl PtyTerminal {
         Ok(())
     }
 
-    /// Waits until the terminal can be read or written.
     fn await_room(&self, wanted: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());

@@ -6,7 +6,6 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use super::pty::ScreenExtras;
 
-/// Rows and columns if the terminal does not report its size.
 const SIZE_DEFAULT: (u16, u16) = (24, 80);
 
 /// The person's terminal, in raw mode until this is dropped.
@@ -15,7 +14,6 @@ pub(super) struct UserTerminal {
 }
 
 impl UserTerminal {
-    /// Takes the terminal; `None` where stdin or stdout is none.
     pub(super) fn take_terminal() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
@@ -36,7 +34,6 @@ impl UserTerminal {
         Ok(tcsetattr(io::stdin(), OptionalActions::Now, &raw)?)
     }
 
-    /// Gives the terminal back as it was.
     pub(super) fn restore(&self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }

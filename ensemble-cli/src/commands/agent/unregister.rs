@@ -69,7 +69,6 @@ impl UnregisterAgent {
         }
     }
 
-    /// Nothing may be behind the entry.
     fn check_unused(&self, context: &Context, board: &Board, state: &State) -> Outcome {
         if let Some((seat, true)) = seated(directory_of(board), &self.name)? {
             let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);
@@ -86,7 +85,6 @@ impl UnregisterAgent {
     }
 }
 
-/// The tasks that an agent works on or reviews.
 fn held<'a>(state: &'a State, agent: &'a Name) -> impl Iterator<Item = &'a Name> {
     let leases = ensemble_team::board::leases(state);
     let is_held =

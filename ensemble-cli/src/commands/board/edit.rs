@@ -13,7 +13,6 @@ use serde_json::json;
 
 use crate::context::Context;
 
-/// The largest edited copy that is read, in bytes.
 const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Edit the blackboard in $VISUAL or $EDITOR

@@ -20,7 +20,6 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::State;
 use ensemble_core::{Error, Result};
 
-/// The message of an instruction, if it came by mail.
 #[derive(Debug, Default)]
 pub(super) struct InstructionHold {
     lease: Option<Lease>,

@@ -24,9 +24,7 @@ use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 use super::remarks::LastRemarks;
 use super::{MESSAGES_MAX, settle};
 
-/// The recipient of failures that belong to no batch.
 const CONDUCTOR: &str = "conductor";
-/// How types of reports begin.
 const REPORT_PREFIX: &str = "report.";
 
 pub(super) struct OtherMail<'a> {
@@ -57,13 +55,11 @@ impl<'a> OtherMail<'a> {
         }
     }
 
-    /// Begins a batch: reports of its tasks will be in its summary.
     pub(super) fn expect(&mut self, batch: &TaskBatch) {
         self.expected.extend(batch.tasks.iter().cloned());
         self.current = batch.tasks.iter().cloned().collect();
     }
 
-    /// Ends the batch: its summary is published.
     pub(super) fn finish(&mut self) {
         self.current.clear();
     }
@@ -164,7 +160,6 @@ impl<'a> OtherMail<'a> {
     }
 }
 
-/// The tasks of an instruction; none of any other message.
 fn instructed(envelope: &Envelope) -> Vec<String> {
     let is_instruction = envelope.kind.as_str() == INSTRUCTION_TYPE;
     let read = is_instruction.then(|| super::read(envelope).ok()).flatten();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use ensemble_app::diagnostics::say;
 
-/// What failed at the last attempt.
 #[derive(Debug, Default)]
 pub(super) struct LastRemarks(BTreeSet<String>);
 

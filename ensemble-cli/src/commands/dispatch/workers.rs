@@ -32,7 +32,6 @@ const NO_WORKER_INTERVAL: Duration = Duration::from_secs(60);
 /// For how long a worker that was not ready is not asked again.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(30);
 
-/// The team as this project knows it.
 pub(super) struct DispatchTeam<'a> {
     pub(super) context: &'a Context,
     pub(super) project: &'a Project,
@@ -40,7 +39,6 @@ pub(super) struct DispatchTeam<'a> {
     pub(super) queue: &'a ProjectQueue,
     pub(super) recorder: &'a dyn Recorder,
     pub(super) ladders: ForegroundHost,
-    /// When a worker was last found not to be ready.
     pub(super) not_ready: RefCell<HashMap<Name, Instant>>,
     /// Whether there was a worker when that was last noted, and when.
     pub(super) noted: Cell<Option<(bool, Instant)>>,
@@ -95,7 +93,6 @@ impl DispatchTeam<'_> {
         self.noted.set(Some((has_some, Instant::now())));
     }
 
-    /// Whether it was not ready a moment ago.
     fn is_paused(&self, worker: &Name) -> bool {
         let not_ready = self.not_ready.borrow();
         not_ready.get(worker).is_some_and(|at| at.elapsed() < NOT_READY_PAUSE)

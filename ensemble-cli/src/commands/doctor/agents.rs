@@ -15,12 +15,10 @@ use ensemble_tmux::provider::Profiles;
 use super::{DoctorCheck, trust};
 use crate::context::Context;
 
-/// How long a program may take to say its version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(5);
 /// Words of a shell that begin a command but are not a program.
 const BUILTINS: [&str; 6] = ["exec", "env", "cd", "export", "if", "while"];
 
-/// The agents' programs of this machine, each with its version and the hooks of sessions that a person starts.
 pub(super) fn programs(context: &Context) -> Vec<DoctorCheck> {
     let found: Vec<(String, PathBuf)> = known_programs(context)
         .into_iter()
@@ -62,7 +60,6 @@ fn known_programs(context: &Context) -> Vec<String> {
     words
 }
 
-/// The version of a program, its hooks, and what it trusts.
 fn one(context: &Context, word: &str, version: Option<String>) -> Vec<DoctorCheck> {
     let Some(version) = version else {
         let seconds = VERSION_PATIENCE.as_secs();
@@ -99,7 +96,6 @@ fn known_version(context: &Context, word: &str, version: String) -> DoctorCheck 
     DoctorCheck { remedy: Some(remedy), ..DoctorCheck::ok("agents", text) }
 }
 
-/// The ways in of a program's sessions: those that we start, and those that a person starts.
 fn hooks(word: &str, given: GivenWays, places: &[&str]) -> DoctorCheck {
     let by_us = match given {
         GivenWays::Hooks => "hooks and tools",
@@ -132,14 +128,12 @@ fn given(context: &Context, word: &str) -> GivenWays {
     given.unwrap_or(GivenWays::Nothing)
 }
 
-/// Whether an agent of the configuration runs this program.
 fn is_configured(context: &Context, word: &str) -> bool {
     context.project().is_ok_and(|project| {
         project.config.agents.values().any(|agent| agent.provider.as_deref() == Some(word))
     })
 }
 
-/// Agents of the configuration whose program cannot be started.
 pub(super) fn configured(context: &Context) -> Vec<DoctorCheck> {
     let Ok(project) = context.project() else { return Vec::new() };
     let Ok(profiles) = project.profiles() else { return Vec::new() };

@@ -26,7 +26,6 @@ pub(super) fn merges(context: &Context) -> Option<DoctorCheck> {
     })
 }
 
-/// Whether the git remote of the team answers, and has what this host has.
 fn shared(state: Result<RemoteState, Error>) -> DoctorCheck {
     let (remote, branch, tip, unpushed) = match state {
         Ok(RemoteState { remote, branch, tip, unpushed, .. }) => (remote, branch, tip, unpushed),

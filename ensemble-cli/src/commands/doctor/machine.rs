@@ -9,7 +9,6 @@ use ensemble_core::message::Timestamp;
 
 use super::{CheckLevel, DoctorCheck};
 
-/// The oldest tmux whose control mode does what the watcher needs.
 const TMUX_VERSION_MIN: (u32, u32) = (3, 2);
 /// No clock that is right shows an earlier time than this one: 2025-01-01.
 const WALL_MIN: Timestamp = Timestamp::from_unix_millis(1_735_689_600_000);
@@ -56,7 +55,6 @@ pub(super) fn multiplexers() -> impl Iterator<Item = DoctorCheck> {
     })
 }
 
-/// `tmux 3.3a` is (3, 3).
 fn version(said: &str) -> Option<(u32, u32)> {
     let (major, minor) = said.strip_prefix("tmux ")?.split_once('.')?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());

@@ -32,7 +32,6 @@ fn of_kind(kind: u64) -> Option<DoctorCheck> {
     Some(DoctorCheck::warn("place", text, remedy))
 }
 
-/// Whether the drop boxes of the configuration are those that the watcher has opened.
 pub(super) fn drop_boxes(project: &Project) -> DoctorCheck {
     const CHECK: &str = "drop boxes";
     let table = match project.drop_boxes().and_then(|table| project.routes().map(|_| table)) {

@@ -16,16 +16,11 @@ use rustix::fs::{Access, CWD, RenameFlags};
 use super::DoctorCheck;
 use crate::context::Context;
 
-/// Below this many free bytes something is about to go wrong.
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
-/// Below this many free bytes doctor warns.
 const FREE_BYTES_COMFORTABLE: u64 = 256 * 1024 * 1024;
-/// How long an event may take to arrive.
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
-/// How far the clock of the file system may be off.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
-/// Whether the queue can be opened at all.
 pub(super) fn opens(context: &Context) -> DoctorCheck {
     match context.spool().and_then(|spool| Ok(spool.mailboxes()?)) {
         Ok(_) if uses_servers(context) => DoctorCheck::ok(
@@ -43,7 +38,6 @@ pub(super) fn opens(context: &Context) -> DoctorCheck {
     }
 }
 
-/// Everything that needs a queue.
 pub(super) fn checks(project: &Project) -> Vec<DoctorCheck> {
     let mut checks =
         vec![permissions(&project.queue), one_file_system(project), free_space(project)];

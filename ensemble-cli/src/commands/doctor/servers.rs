@@ -13,10 +13,8 @@ use ensemble_project::attention::AwayServers;
 use super::DoctorCheck;
 use crate::context::Context;
 
-/// How far this host's clock may differ from the servers'.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 
-/// The connection, the clock and the outbox; nothing for a team without servers.
 pub(super) fn checks(context: &Context) -> Outcome<Vec<DoctorCheck>> {
     if !uses_servers(context) {
         return Ok(Vec::new());

@@ -8,7 +8,6 @@ use ensemble_app::text::plural;
 use super::DoctorCheck;
 use crate::context::Context;
 
-/// How long the server may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether the server answers and has the tables; nothing for queues in a file.

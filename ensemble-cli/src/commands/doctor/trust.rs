@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::DoctorCheck;
 
 const CHECK: &str = "trust";
-/// The largest file of a program's settings that is read, in bytes.
 const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Codex writes it beside each hook that a person has reviewed.
 const REVIEWED: &str = "trusted_hash";

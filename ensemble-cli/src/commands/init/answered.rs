@@ -18,7 +18,6 @@ use ensemble_core::message::yaml;
 use serde_json::{Map, Value};
 
 const FILE_BYTES_MAX: usize = 1024 * 1024;
-/// The most files of a drop box that are read.
 const FILES_MAX: usize = 10_000;
 const TASK_END: &str = "-task.yaml";
 const REPORT_ENDS: [&str; 2] = ["-completed.yaml", ".yaml"];
@@ -62,7 +61,6 @@ pub(super) fn enter(queue: &Path, state: &Path) -> Outcome<Vec<String>> {
     Ok(paths)
 }
 
-/// The YAML files of a drop box. Files that cannot be read are left to the watcher.
 fn files(queue: &Path, place: &str) -> Vec<DropBoxFile> {
     let Ok(dir) = Dir::open(&queue.join(place)) else { return Vec::new() };
     let entries = std::fs::read_dir(queue.join(place)).into_iter().flatten().flatten();
@@ -81,7 +79,6 @@ fn is_after(answer: &DropBoxFile, file: &DropBoxFile) -> bool {
     answer.stat.modified_ns >= file.stat.modified_ns
 }
 
-/// The task that a file of `tasks/` hands out.
 fn task_of(file: &DropBoxFile) -> Option<String> {
     if !file.name.ends_with(TASK_END) {
         return None;

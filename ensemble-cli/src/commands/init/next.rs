@@ -20,7 +20,6 @@ pub(super) fn print_next_steps(context: &Context, project: &Project) -> Outcome 
     print_steps(context, project, steps)
 }
 
-/// Prints commands with what each is for.
 pub(super) fn print_steps(
     context: &Context,
     project: &Project,
@@ -37,7 +36,6 @@ pub(super) fn print_steps(
     })
 }
 
-/// Agents run in panes of tmux already.
 fn with_panes(count: usize) -> [(String, String); 3] {
     let found = plural(count as u64, "agent");
     [
@@ -47,7 +45,6 @@ fn with_panes(count: usize) -> [(String, String); 3] {
     ]
 }
 
-/// An agent's program is installed.
 fn with_program(program: &str) -> [(String, String); 3] {
     [
         step(format!("ensemble {program}"), "start the first agent in this terminal"),
@@ -56,7 +53,6 @@ fn with_program(program: &str) -> [(String, String); 3] {
     ]
 }
 
-/// No agent is here: two scripts, or a person.
 fn by_hand() -> [(String, String); 3] {
     [
         step("ensemble mailbox add worker-1", "a mailbox for each agent"),

@@ -15,7 +15,6 @@ use crate::output::{FAINT, STRONG, WARNING};
 
 const THING_CHARS: usize = 32;
 
-/// Makes the mailboxes of the agents that were taken over, and adds those that were missing to `added`.
 pub(super) fn add_mailboxes(
     found: &UpstreamProject,
     spool: &Spool,
@@ -31,7 +30,6 @@ pub(super) fn add_mailboxes(
     Ok(())
 }
 
-/// The report for programs.
 pub(super) fn object(found: &UpstreamProject, lacking: &[String]) -> Value {
     json!({
         "project": NAME, "agents": found.agents, "boxes": found.boxes, "left": found.left,
@@ -39,7 +37,6 @@ pub(super) fn object(found: &UpstreamProject, lacking: &[String]) -> Value {
     })
 }
 
-/// Says what was taken over and what was not.
 pub(super) fn print_takeover(
     context: &Context,
     project: &Project,

@@ -22,13 +22,10 @@ use ensemble_core::message::Name;
 use serde::Serialize;
 use serde_json::json;
 
-/// The largest file with a process id, in bytes.
 const PID_BYTES_MAX: usize = 64;
 
-/// The name of such a project for `--from`.
 pub(super) const NAME: &str = "ensemble-claude";
 const PANES_FILE: &str = "panes.env";
-/// The largest `panes.env`, in bytes.
 const PANES_BYTES_MAX: usize = 64 * 1024;
 /// The watcher of ensemble-claude writes its process id here.
 const PID_FILE: &str = "inbox_watcher.pid";
@@ -48,7 +45,6 @@ const ROUTES: [(&str, &str, &str); 5] = [
     ("reports/*-completed.yaml", "dispatch", "report.completed"),
     ("reports/*.yaml", "dispatch", "report.completed"),
 ];
-/// Files that are left as they are: the place below the project, and why.
 const LEFT: [(&str, &str); 5] = [
     ("queue/processing", "tasks that its own queue has claimed"),
     (".ensemble/config.yaml", "its own settings; ours are in ensemble.yaml"),
@@ -57,7 +53,6 @@ const LEFT: [(&str, &str); 5] = [
     (".claude/agents", "Claude Code reads them as before"),
 ];
 
-/// An agent of such a project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct UpstreamAgent {
     pub(super) name: Name,
@@ -68,24 +63,20 @@ pub(super) struct UpstreamAgent {
     pub(super) lives: Option<bool>,
 }
 
-/// Something, and what is said of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct UpstreamRemark {
     pub(super) what: String,
     pub(super) why: String,
 }
 
-/// The parts of a project of ensemble-claude that were found.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamProject {
     pub(super) agents: Vec<UpstreamAgent>,
     pub(super) session: Option<String>,
     /// The socket of the tmux server that has at least one of the panes.
     pub(super) socket: Option<PathBuf>,
-    /// The contents of the drop boxes.
     pub(super) boxes: Vec<UpstreamRemark>,
     pub(super) left: Vec<UpstreamRemark>,
-    /// The process of its watcher, if that runs.
     pub(super) watcher: Option<u32>,
 }
 
@@ -123,7 +114,6 @@ impl UpstreamProject {
         self.left.push(UpstreamRemark { what: what.into(), why: why.into() });
     }
 
-    /// Notes the files of drop boxes that are not routed, since they were dealt with.
     pub(super) fn leave_answered(&mut self, paths: Vec<String>) {
         for path in paths {
             self.leave(format!("queue/{path}"), "was dealt with: not routed again");
@@ -174,7 +164,6 @@ impl UpstreamProject {
         self.agents.push(UpstreamAgent { name, role, pane: pane.to_owned(), lives: None });
     }
 
-    /// Asks the tmux server around us, or otherwise the user's default one, which panes it has.
     fn look_for_panes(&mut self) {
         let Ok(server) = ensemble_app::agent_panes::nearest_server(None) else { return };
         let Ok(panes) = server.panes() else { return };
@@ -187,7 +176,6 @@ impl UpstreamProject {
         }
     }
 
-    /// How many files are in the drop boxes, which the watcher will route.
     fn count_files(&mut self, root: &Path) {
         let queue = root.join("queue");
         let built_in = [
@@ -244,7 +232,6 @@ impl UpstreamProject {
         text
     }
 
-    /// The lines that a configuration of the user's own lacks.
     pub(super) fn lacking(&self, config: &ensemble_project::ProjectConfig) -> Vec<String> {
         let agents = self.agents.iter().filter(|agent| {
             config.agents.get(&agent.name).and_then(|it| it.pane.as_ref()) != Some(&agent.pane)
@@ -283,7 +270,6 @@ fn box_line(index: usize) -> String {
     format!("  - {{name: {name}, {place}files: \"{files}\", to: [{to}], type: {kind}}}\n")
 }
 
-/// The agent and its role that a variable names.
 fn agent_of(key: &str) -> Option<(Name, &'static str)> {
     let (name, role) = match key.strip_suffix("_PANE")? {
         "CONDUCTOR" => ("conductor".to_owned(), "conductor"),
@@ -296,7 +282,6 @@ fn agent_of(key: &str) -> Option<(Name, &'static str)> {
     Some((Name::new(name).ok()?, role))
 }
 
-/// Conductor, Dispatch, then the workers by their numbers.
 fn rank(name: &Name) -> (u8, u32) {
     match name.as_str() {
         "conductor" => (0, 0),
@@ -305,7 +290,6 @@ fn rank(name: &Name) -> (u8, u32) {
     }
 }
 
-/// Whether tmux takes it as the name of a session.
 fn is_session(text: &str) -> bool {
     !text.is_empty() && !text.contains(|c: char| c.is_control() || matches!(c, ':' | '.'))
 }

@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
-/// The fields of every row.
 const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
 
 /// List tasks that no worker picked up, as reported to the conductor
@@ -79,7 +78,6 @@ fn print(context: &Context, rows: &[Map<String, Value>]) -> Outcome {
     context.out.print_list(rows, &heading, cells)
 }
 
-/// The `escalation` records of the event log, oldest first.
 fn logged(logs: &std::path::Path) -> Outcome<Vec<Map<String, Value>>> {
     if !logs.is_dir() {
         return Ok(Vec::new());

@@ -23,21 +23,18 @@ use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_toke
 
 /// The least time between two versions of the page.
 const REBUILD_MIN: Duration = Duration::from_millis(500);
-/// Pause after a version, as a multiple of its cost.
 const PAUSE_PER_COST: u32 = 10;
 /// The longest time between two versions: ages grow.
 const REBUILD_MAX: Duration = Duration::from_secs(10);
 
 type SharedPage = Arc<Mutex<(u64, String)>>;
 
-/// The page and the digest of its secret, for each answer.
 #[derive(Clone)]
 struct PageSite {
     page: SharedPage,
     secret: Arc<Digest>,
 }
 
-/// Serves the page until the process is ended.
 pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Outcome {
     let secret = fresh_token()?;
     let (runtime, listener) = loopback::listen(port)?;

@@ -29,7 +29,6 @@ use crate::context::Context;
 use crate::output::{BAD, STRONG};
 use crate::printing::content::record_line;
 
-/// How many earlier records `--follow` shows first.
 const FOLLOW_FROM: usize = 10;
 
 /// Show the event log
@@ -77,7 +76,6 @@ fn require_log(context: &Context) -> Outcome<PathBuf> {
     Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"))
 }
 
-/// A time, or the time a duration ago.
 pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
@@ -125,7 +123,6 @@ impl Arguments {
         check_whole(&records)
     }
 
-    /// Shows the last records that are wanted, of those before a position if there is one.
     fn show_last(
         &self,
         context: &Context,
@@ -180,7 +177,6 @@ fn no_session(which: &str) -> Failure {
         .with_hint("`ensemble log` shows what there is")
 }
 
-/// Highlights the types of records that mean failures and warnings.
 fn style(kind: &RecordType) -> Style {
     const WRONG: [&str; 6] = [
         types::MESSAGE_DEAD,

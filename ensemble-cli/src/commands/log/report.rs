@@ -110,7 +110,6 @@ pub(super) fn present(context: &Context, story: &SessionStory) -> Option<Session
     Some(SessionPresent { at: SystemClock.wall(), needs, holds, usage, unclear })
 }
 
-/// The amounts for the page of a session.
 fn used(spent: &UsageTotals) -> AgentUse {
     AgentUse { turns: spent.turns, tokens: spent.tokens.total(), cost: cost(spent) }
 }

@@ -20,7 +20,6 @@ use ensemble_project::overview::WatcherView;
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Prompts that wait, and whose agents were not notified yet.
 #[derive(Debug, Default)]
 pub(super) struct OwedNudges {
     owed: BTreeMap<Name, OwedNudge>,
@@ -50,7 +49,6 @@ impl OwedNudges {
         Ok(())
     }
 
-    /// A prompt was sent just now.
     pub(super) fn prompted(&mut self, prompted: &SentPrompt) {
         self.owe(prompted.step.agent.clone(), prompted.message.clone());
     }

@@ -46,7 +46,6 @@ pub(super) struct RunSteps {
     stop_if_stuck: bool,
 }
 
-/// A step that needs a person, and the reminder of it.
 struct StuckReminder {
     index: u32,
     reminder: StepMachine,
@@ -110,7 +109,6 @@ impl RunSteps {
         }
     }
 
-    /// Says once that a person must intervene, and again every ten minutes.
     fn look_at_stuck(
         &self,
         context: &Context,
@@ -155,7 +153,6 @@ impl RunSteps {
     }
 }
 
-/// The agents of a task's steps, and of those that fix them.
 pub(super) fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     store.queue(task)?;
     let steps = store.steps(task)?;

@@ -38,7 +38,6 @@ const NOT_CALLED: [&str; 17] = [
     "admin completions",
     "admin man",
 ];
-/// Flags that print until they are ended.
 const ENDLESS: [&str; 2] = ["follow", "watch"];
 const LISTS_ALL: &str = "`ensemble admin schema commands` lists the places of all commands";
 /// The argument of a verb's text, and the flag that takes it literally.
@@ -152,7 +151,6 @@ pub(crate) fn read_hint(line: &str) -> Option<HintCall> {
     Some(HintCall { method, params })
 }
 
-/// What clap has to say, with parameters for flags.
 fn mistake(command: &Command, error: &clap::Error) -> Failure {
     let parameter = |shown: &String| {
         let arg = command.get_arguments().find(|arg| arg.to_string() == *shown);
@@ -246,7 +244,6 @@ fn name(arg: &Arg) -> String {
     arg.get_long().map_or_else(|| arg.get_id().to_string(), |long| long.replace('-', "_"))
 }
 
-/// The values of a parameter as words.
 fn values(key: &str, value: &Value) -> Outcome<Vec<String>> {
     match value {
         Value::Null => Ok(Vec::new()),

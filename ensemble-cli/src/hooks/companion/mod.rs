@@ -59,7 +59,6 @@ const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How many of a thread's last items are searched for what was said into its turn, every [`waiter::LOOK_INTERVAL`].
 const ITEMS_MAX: u32 = 200;
 
-/// The thread that the person sees.
 #[derive(Clone, Debug, Default)]
 struct CodexThread {
     id: String,
@@ -72,11 +71,9 @@ struct CodexThread {
 /// Mail that was said into a turn, by the id that the thread gives the words when the model reads them.
 type SteeredMail = Vec<(String, CarriedMail)>;
 
-/// Speaks into the person's thread.
 struct ThreadVoice<'a> {
     server: &'a RefCell<AppServer>,
     thread: &'a str,
-    /// What these words are called in the thread.
     id: String,
     steered: &'a RefCell<SteeredMail>,
     may_steer: bool,
@@ -122,7 +119,6 @@ impl Voice for ThreadVoice<'_> {
     }
 }
 
-/// An agent at a private server.
 struct Companion<'a> {
     context: &'a Context,
     program: AgentProgram,
@@ -134,14 +130,11 @@ struct Companion<'a> {
     unnoted: Option<(Event, EventInput)>,
     /// A thread that the person has left while its turn ran: the end of that turn does not bring the person back.
     left_working: Option<String>,
-    /// Until when nothing is said.
     quiet_until: Option<Instant>,
-    /// How long nothing is said after the next refusal.
     refused_pause: Duration,
     /// Whether the turn that runs has refused what was said into it, as a compaction does.
     has_refused: bool,
     steered: RefCell<SteeredMail>,
-    /// How many times something could be said.
     voices: Cell<u64>,
 }
 
@@ -169,7 +162,6 @@ impl<'a> Companion<'a> {
         }
     }
 
-    /// Follows the agent until it or its server ends.
     fn run(mut self) -> Outcome {
         let project = self.context.project()?;
         let Some(agent) = self.context.agent()? else { return Ok(()) };
@@ -204,7 +196,6 @@ impl<'a> Companion<'a> {
         Ok(())
     }
 
-    /// Outlives a failure that is not the end of the server, and is silent for a while.
     fn outlive(&mut self, done: Outcome) -> Outcome {
         match done {
             Err(failure) if self.server.get_mut().has_ended() => Err(failure),
@@ -281,7 +272,6 @@ impl<'a> Companion<'a> {
         self.introduce()
     }
 
-    /// Whether this is the thread of a companion or a server before this one.
     fn is_introduced_in(&self, thread: &str) -> Outcome<bool> {
         let Some(agent) = self.context.agent()? else { return Ok(false) };
         let session = self.context.project()?.sessions().get(&agent)?;
@@ -422,7 +412,6 @@ impl<'a> Companion<'a> {
     }
 }
 
-/// The pause after one more refusal.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).min(REFUSED_PAUSE_MAX)
 }

@@ -36,18 +36,15 @@ use crate::hooks::waiter;
 pub(super) const START_PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const TRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// An agent, and the place of its server.
 pub(super) struct CompanionPost {
     agent: (u32, u64),
     socket: PathBuf,
-    /// The program and its arguments, as they were given.
     words: Vec<OsString>,
     relief: Option<Child>,
     server: Option<Child>,
 }
 
 impl CompanionPost {
-    /// The one that [`command`](Self::command) has described.
     pub(super) fn parse(described: &[OsString]) -> Outcome<Self> {
         let [agent, socket, words @ ..] = described else {
             return Err(Failure::usage("give an agent's process, a socket and a program"));
@@ -68,7 +65,6 @@ impl CompanionPost {
         self.agent
     }
 
-    /// Whether the person has said, with the program's options, what it may do.
     pub(super) fn is_decided(&self) -> bool {
         self.words.iter().any(|word| start::DECIDING.iter().any(|option| word == option))
     }
@@ -106,7 +102,6 @@ impl CompanionPost {
         Ok(host.args(start::shared(said)).stdout(Stdio::null()).spawn()?)
     }
 
-    /// Waits until the server listens, and connects.
     pub(super) fn connect(&self) -> Outcome<AppServer> {
         let until = Instant::now() + START_PATIENCE;
         loop {
@@ -120,7 +115,6 @@ impl CompanionPost {
         }
     }
 
-    /// Connects to the server, which is started where none listens any more.
     pub(super) fn reach_server(&mut self) -> Outcome<AppServer> {
         // Two servers would have the agent's threads at once: one that is only slow is left alone.
         if UnixStream::connect(&self.socket).is_err() && !is_running(&mut self.server) {

@@ -19,7 +19,6 @@ use crate::hooks::rpc::{RpcPeer, RpcState};
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
 /// The largest file that says where the repository of a git worktree is.
 const LINK_BYTES_MAX: usize = 8192;
-/// How often to try again to write to a server that does not read.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) struct AppServer {
@@ -35,7 +34,6 @@ impl AsFd for AppServer {
 }
 
 impl AppServer {
-    /// Connects, and introduces this client.
     pub(super) fn connect(path: &Path) -> Outcome<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
@@ -53,14 +51,12 @@ impl AppServer {
         self.has_ended
     }
 
-    /// The ids of the threads that are open.
     pub(super) fn loaded_threads(&mut self) -> Outcome<Vec<String>> {
         let loaded = self.call("thread/loaded/list", json!({}))?;
         let ids = loaded["data"].as_array().into_iter().flatten();
         Ok(ids.filter_map(Value::as_str).map(str::to_owned).collect())
     }
 
-    /// The newest items of a thread, as JSON.
     pub(super) fn last_items(&mut self, thread: &str, max: u32) -> Outcome<String> {
         let newest = json!({ "threadId": thread, "limit": max, "sortDirection": "desc" });
         Ok(self.call("thread/items/list", newest)?.to_string())

@@ -25,9 +25,7 @@ use crate::hooks::waiter;
 /// server has run for longer than that.
 const RESTART_PAUSE: Duration = Duration::from_millis(500);
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// The line that the companion prints once the server listens.
 const READY: &str = "ready";
-/// The line that it prints where the program has to ask the person first.
 const AWAITS_TRUST: &str = "awaits trust";
 /// Options by which the person has said what the program may do, or that it works elsewhere.
 pub(super) const DECIDING: [&str; 6] =
@@ -48,7 +46,6 @@ const FLAGS: [&str; 8] = [
     "--search",
     "--strict-config",
 ];
-/// An option that a program with a server does not accept.
 const WITHOUT_SERVER: &str = "--no-daemon";
 /// The subcommands that open a conversation as the program alone does.
 const CONVERSATIONS: [&str; 2] = ["resume", "fork"];
@@ -117,7 +114,6 @@ pub(in crate::hooks) fn part(event: &str, provider: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-/// Follows an agent until it ends.
 pub(crate) fn accompany(context: &Context, program: AgentProgram, words: &[OsString]) -> Outcome {
     let post = CompanionPost::parse(words)?;
     end_with_parent()?;
@@ -142,7 +138,6 @@ pub(crate) fn relieve(context: &Context, program: AgentProgram, words: &[OsStrin
     }
 }
 
-/// Follows an agent at one server after the other.
 fn follow_agent(
     context: &Context,
     program: AgentProgram,
@@ -172,7 +167,6 @@ fn follow_agent(
     }
 }
 
-/// Becomes the server.
 pub(crate) fn host(words: &[OsString]) -> Failure {
     let Some((program, said)) = words.split_first() else {
         return Failure::usage("give the program behind `--`");
@@ -184,7 +178,6 @@ pub(crate) fn host(words: &[OsString]) -> Failure {
     Failure::new(VerbExit::MissingProgram, format!("{}: {error}", program.display()))
 }
 
-/// Has the system end this process with the one that has started it.
 fn end_with_parent() -> Outcome {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from)?;
@@ -226,7 +219,6 @@ fn can_be_served(said: &[OsString]) -> bool {
     true
 }
 
-/// The options that the server must have, too.
 pub(super) fn shared(said: &[OsString]) -> Vec<OsString> {
     let mut options = Vec::new();
     let mut words = said.iter();

@@ -21,23 +21,19 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it may take for each of the two answers with which it starts. Some ask for packages then, and wait for a
 /// network that is not there. One that cannot start ends by itself.
 const START_PATIENCE: Duration = Duration::from_secs(600);
-/// How often to try again to write to an agent that does not read.
 const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest message, in bytes. It may hold a whole file.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How much is read at once, in bytes.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// How long an agent that has closed its output may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// The error code for a method that is not known.
 const NO_METHOD: i64 = -32601;
 
-/// An agent that was started, and the conversation's end of its pipes.
 pub(super) struct AcpClient {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
-    /// The part of an incomplete line that was read.
     unread: Vec<u8>,
     state: RpcState,
     has_ended: bool,
@@ -75,12 +71,10 @@ impl AcpClient {
         Ok(client)
     }
 
-    /// Begins a session, and returns what the agent says about it.
     pub(super) fn begin_session(&mut self, words: Value) -> Outcome<Value> {
         self.call_within("session/new", words, START_PATIENCE)
     }
 
-    /// Whether the agent has closed its output.
     pub(super) const fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -100,17 +94,14 @@ impl AcpClient {
         Err(Failure::refused("the agent has closed its output, and was ended"))
     }
 
-    /// Says something that is not answered.
     pub(super) fn notify(&mut self, method: &str, params: Value) -> Outcome {
         self.send(json!({ "method": method, "params": params }))
     }
 
-    /// Answers a call of the agent.
     pub(super) fn respond(&mut self, id: &Value, result: Value) -> Outcome {
         self.send(json!({ "id": id, "result": result }))
     }
 
-    /// Refuses a call of the agent that this client does not know.
     pub(super) fn refuse(&mut self, id: &Value) -> Outcome {
         let error = json!({ "code": NO_METHOD, "message": "this client has no such method" });
         self.send(json!({ "id": id, "error": error }))

@@ -56,12 +56,10 @@ use crate::context::Context;
 use client::AcpClient;
 use permission::AskedPermission;
 
-/// How long nothing is said after a turn has failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(30);
 /// By the code [`TOO_MANY_REQUESTS`] or by one of these words, in lower case, an error says that it is a usage limit.
 const LIMITS: [&str; 5] = ["rate limit", "rate_limit", "usage limit", "hit your limit", "quota"];
 const TOO_MANY_REQUESTS: i64 = 429;
-/// How often to look for a decision while the agent waits for one.
 const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 
 struct Conversation<'a> {
@@ -74,18 +72,14 @@ struct Conversation<'a> {
     /// Who the agent is, until that is said with its first prompt.
     introduction: RefCell<String>,
     prompt: Cell<Option<u64>>,
-    /// The words of the last prompt.
     prompted: RefCell<Value>,
     activity: Activity,
     asked: Vec<AskedPermission>,
     is_cancelled: bool,
-    /// Until when nothing is said.
     quiet_until: Option<Instant>,
-    /// Since when each prompt has met a usage limit.
     limited_since: Option<Instant>,
 }
 
-/// Starts the agent of these words, and speaks with it until it ends.
 pub(crate) fn converse(context: &Context, words: &[OsString]) -> Outcome {
     let project = context.project()?;
     let agent = context.agent()?.ok_or_else(|| Failure::usage("no agent of a team runs here"))?;
@@ -178,7 +172,6 @@ impl Conversation<'_> {
         }
     }
 
-    /// Does all that can be done now.
     fn work(&mut self, queue: &ProjectQueue) -> Outcome {
         loop {
             // The agent may not be spoken to while its words are taken.
@@ -222,7 +215,6 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// The agent has answered the prompt: its turn has ended.
     fn take_answer(&mut self, queue: &ProjectQueue, answer: &Value) -> Outcome {
         let prompt = self.prompt.take().unwrap_or_default();
         self.is_cancelled = false;
@@ -354,7 +346,6 @@ impl Conversation<'_> {
         self.report(Event::Notification, input)
     }
 
-    /// Gives the agent what was decided.
     fn answer_permissions(&mut self, queue: &ProjectQueue) -> Outcome {
         if self.asked.is_empty() {
             return Ok(());
@@ -381,7 +372,6 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Withdraws questions that the agent no longer waits for.
     fn withdraw(&mut self, queue: &ProjectQueue) -> Outcome {
         for asked in std::mem::take(&mut self.asked) {
             let outcome = json!({ "outcome": { "outcome": "cancelled" } });
@@ -393,7 +383,6 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Notes an event, and says what is to be said of it.
     fn report(&self, event: Event, input: EventInput) -> Outcome {
         self.with_hook(event, input, |hook, _| hook.follow())
     }
@@ -454,7 +443,6 @@ fn our_servers() -> Outcome<Value> {
     Ok(json!([{ "name": "ensemble", "command": program, "args": ["mcp"], "env": env }]))
 }
 
-/// The model that a new session has.
 fn model_of(begun: &Value) -> String {
     let options = begun["configOptions"].as_array().into_iter().flatten();
     let option = options.filter(|it| it["id"] == "model").map(|it| &it["currentValue"]);
@@ -462,7 +450,6 @@ fn model_of(begun: &Value) -> String {
     said.unwrap_or_default().to_owned()
 }
 
-/// What the pane shows of an update.
 fn update_text(update: &Value) -> String {
     let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
     match update["sessionUpdate"].as_str() {

@@ -19,22 +19,16 @@ use crate::context::Context;
 /// Characters that a shell reads outside of quotes, and that none of our plain commands needs.
 const SHELL_CHARACTERS: &str = "|<>()$`{}\n\\*?[]#~!&";
 
-/// How the id of a message that answers a request ends.
 const RESPONSE_END: &str = ".response";
-/// The most waiting messages that are read.
 const RESPONSES_MAX: usize = 100;
 
-/// A question of an agent that a person has not answered yet.
 pub(super) struct AskedPermission {
-    /// The id of the agent's call.
     pub(super) call: Value,
-    /// The answers that the agent offers.
     pub(super) options: Value,
     request: Name,
 }
 
 impl AskedPermission {
-    /// Asks the person for what the agent wants to do.
     pub(super) fn ask(
         context: &Context,
         queue: &ProjectQueue,
@@ -63,7 +57,6 @@ impl AskedPermission {
         Ok(decision.map(|decision| decision.outcome == Answer::Approved))
     }
 
-    /// Takes the question back.
     pub(super) fn withdraw(
         &self,
         context: &Context,
@@ -96,7 +89,6 @@ pub(in crate::hooks) fn is_response(spool: &Spool, mailbox: &Name, id: &MessageI
     id.as_str().ends_with(RESPONSE_END) && spool.peek(mailbox, id).is_ok_and(kind)
 }
 
-/// Settles the messages that bring such answers.
 pub(super) fn settle_responses(queue: &ProjectQueue, agent: &Name, mailbox: &Name) -> Outcome {
     let Some(spool) = queue.directory() else { return Ok(()) };
     for id in spool.due_ids_for(mailbox, agent, RESPONSES_MAX)? {
@@ -109,7 +101,6 @@ pub(super) fn settle_responses(queue: &ProjectQueue, agent: &Name, mailbox: &Nam
     Ok(())
 }
 
-/// The answer for the agent: the option that allows or refuses this once.
 pub(crate) fn outcome(options: &Value, is_allowed: bool) -> Value {
     let kinds = match is_allowed {
         true => ["allow_once", "allow_always"],
@@ -125,7 +116,6 @@ pub(crate) fn outcome(options: &Value, is_allowed: bool) -> Value {
     }
 }
 
-/// What the tool does, in the agent's words.
 pub(super) fn title_of(tool: &Value) -> &str {
     tool["title"].as_str().unwrap_or("a tool")
 }
@@ -135,7 +125,6 @@ pub(crate) fn is_everyday(tool: &Value) -> bool {
     command_of(tool).map_or_else(|| is_our_tool(title_of(tool)), are_everyday)
 }
 
-/// The command that a tool runs in a shell.
 pub(crate) fn command_of(tool: &Value) -> Option<&str> {
     // A description by the model is the title of Copilot.
     match &tool["rawInput"]["command"] {
@@ -170,7 +159,6 @@ fn is_our_tool(title: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
-/// Whether a line of a shell has nothing but commands that begin with one of our everyday verbs.
 fn are_everyday(line: &str) -> bool {
     let verbs = everyday_verbs();
     let is_one = |command: &str| {

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{TextInsertion, json};
 
-/// The server's name in a configuration.
 const NAME: &str = "ensemble";
 /// The settings by which the server finds its identity and its queue.
 const VARIABLES: [&str; 4] =
@@ -72,7 +71,6 @@ impl ConfiguredProgram {
         }
     }
 
-    /// The entry, for people to put in.
     pub(crate) fn entry(self, command: &ServerCommand) -> String {
         match self {
             Self::Claude => pretty(&json!({ "mcpServers": { NAME: claude(command) } })),

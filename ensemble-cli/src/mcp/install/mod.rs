@@ -10,7 +10,6 @@ mod json;
 
 pub(crate) use entry::{ConfiguredProgram, ServerCommand};
 
-/// Notes of what was installed, below the state directory.
 const NOTES: &str = "mcp";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +18,6 @@ struct TextInsertion {
     text: String,
 }
 
-/// Our entry in the configuration of a program.
 pub(crate) fn guest(state: &Path, provider: ConfiguredProgram) -> ConfigInsert {
     ConfigInsert {
         what: "the entry",

@@ -13,7 +13,6 @@ const PROVIDERS: [ConfiguredProgram; 4] = [
     ConfiguredProgram::Gemini,
 ];
 
-/// Typical contents of such files.
 fn samples(provider: ConfiguredProgram) -> Vec<&'static str> {
     match provider {
         ConfiguredProgram::Codex => {

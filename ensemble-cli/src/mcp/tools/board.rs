@@ -144,7 +144,6 @@ impl ToolContext {
         }
     }
 
-    /// The number under which this session acts on a task, if it was given one.
     fn number_of(&self, task: &Name) -> Result<Option<u64>, ToolError> {
         Ok(self.claim_of(task).or(given_number()?))
     }

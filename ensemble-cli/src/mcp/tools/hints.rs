@@ -69,7 +69,6 @@ pub(in crate::mcp) fn render_call(desk: &ToolContext, call: &HintCall) -> Option
     Some(said(tool, arguments))
 }
 
-/// The answer to a request of a kind that has a tool.
 fn render_answer(desk: &ToolContext, params: &Map<String, Value>) -> Option<String> {
     let id = params.get("id")?;
     let entry = desk.requests().ok()?.find(id.as_str()?).ok()??;

@@ -34,7 +34,6 @@ use super::{ToolAnswer, ToolError};
 use crate::args;
 use crate::mcp::ToolContext;
 
-/// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -135,7 +134,6 @@ pub(super) fn send(desk: &ToolContext, message: SendParams) -> ToolAnswer {
     send_until(desk, message, &AtomicBool::new(false))
 }
 
-/// Sends, and waits for the answer where that is asked for, until the call is cancelled.
 pub(super) fn send_until(
     desk: &ToolContext,
     send: SendParams,
@@ -201,7 +199,6 @@ pub(super) fn send_until(
     Ok(sent)
 }
 
-/// What a call that sent a message answers with.
 fn sent_message(
     outgoing: &OutgoingMail<'_>,
     posted: &PostOutcome,
@@ -221,7 +218,6 @@ fn sent_message(
     sent
 }
 
-/// The answer to a question, unless the call is cancelled before.
 fn reply_to(
     desk: &ToolContext,
     awaited: &AwaitedReply<'_>,
@@ -233,7 +229,6 @@ fn reply_to(
     Ok(answer.map(|answer| awaited.show_answer(&app, own, &answer)).transpose()?)
 }
 
-/// The headers that a call asks for, checked.
 fn headers_of(send: SendParams) -> Result<MessageHeaders, ToolError> {
     Ok(MessageHeaders {
         kind: send.kind,
@@ -295,7 +290,6 @@ pub(super) fn acknowledge(desk: &ToolContext, acknowledge: RecvParams) -> ToolAn
     taken(desk, &delivery, is_new)
 }
 
-/// What an agent reads of a message that it has received.
 pub(super) fn taken(desk: &ToolContext, delivery: &Delivery, is_new: bool) -> ToolAnswer {
     if delivery.envelope.kind.as_str() == STEP_TYPE {
         desk.learn_all()?;
@@ -318,7 +312,6 @@ fn remark(desk: &ToolContext, delivery: &Delivery) -> Result<Option<String>, Too
     Ok(told.unwrap_or_else(|failure| Some(failure.text())))
 }
 
-/// Why there is nothing: perhaps something waits that this agent may not begin now.
 fn nothing(desk: &ToolContext) -> Result<ToolError, ToolError> {
     let (queue, mailbox) = (desk.queue()?, &desk.mailbox);
     let found = ReceiveObstacles::find(&desk.project, queue, mailbox, &desk.agent)?;
@@ -354,7 +347,6 @@ fn held_already(desk: &ToolContext, id: &MessageId) -> Result<Option<Delivery>, 
     }
 }
 
-/// A message in this agent's mailbox.
 fn held_message(
     desk: &ToolContext,
     id: String,
@@ -404,7 +396,6 @@ pub(super) fn reply(desk: &ToolContext, reply: ReplyParams) -> ToolAnswer {
     Ok(replied.object())
 }
 
-/// The message of the agent's mailbox that an id, or the beginning of one, means.
 fn message_id(desk: &ToolContext, id: String) -> Result<MessageId, ToolError> {
     Ok(ids::message_of(desk.queue()?, &desk.mailbox, &MessageId::new(id)?)?)
 }

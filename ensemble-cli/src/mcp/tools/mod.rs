@@ -26,14 +26,11 @@ pub(super) mod waiting;
 
 pub(super) use reading::{read_arguments, unknown_tool, without_wrapper};
 
-/// What a tool answers, or what its caller has to change.
 pub(super) type ToolAnswer = Result<Value, ToolError>;
 
-/// Why a tool did not do it, for the model to read.
 #[derive(Debug)]
 pub(super) struct ToolError {
     text: String,
-    /// The same for programs, where it has fields.
     pub(super) details: Option<Value>,
 }
 
@@ -42,7 +39,6 @@ impl ToolError {
         Self { text: text.into(), details: None }
     }
 
-    /// With the commands of its text in the words of `render`.
     pub(super) fn with_hints(self, render: HintRenderer<'_>) -> Self {
         Self { text: render_hints(&self.text, render), ..self }
     }
@@ -299,7 +295,6 @@ fn schema_of<T: JsonSchema>() -> Value {
 const CHECKS: [&str; 6] =
     ["additionalProperties", "default", "format", "maxLength", "minimum", "pattern"];
 
-/// A schema as clients see it, without what checks a value again.
 pub(super) fn for_clients(mut schema: Value) -> Value {
     remove_checks(&mut schema);
     schema

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::printed;
 
-/// Members that results have, by tool.
 const OUTPUTS: &[(&str, &str)] = &[
     ("submit_step_completion", "..Submitted; message: text"),
     ("next_step", "..HandedPrompt"),

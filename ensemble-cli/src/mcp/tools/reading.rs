@@ -25,7 +25,6 @@ use serde_json::{Map, Value};
 use super::ToolError;
 use crate::args;
 
-/// What is wrong with a report on work that was not done.
 const NO_REASON: &str = "reason: say what is in the way, where, since when";
 
 /// Arguments with each value in the type that the tool's schema names, or all that is wrong with them.
@@ -110,7 +109,6 @@ fn suggestion<'n>(field: &str, names: impl Iterator<Item = &'n str> + Clone) -> 
     }
 }
 
-/// What is said of a tool that there is not: the one that was meant, or all.
 pub(in crate::mcp) fn unknown_tool(given: &str, offered: &[&str]) -> String {
     let small = given.to_ascii_lowercase();
     let has_word = |tool: &&&str| small.split(['_', '-', '.']).any(|word| word == **tool);
@@ -141,7 +139,6 @@ fn read_text(field: &str, property: &Value, value: Value) -> Result<Value, Strin
     fault.map_or(Ok(value), Err)
 }
 
-/// A duration such as `5m` in seconds; any other value as it is.
 fn in_seconds(value: Value) -> Value {
     let text = value.as_str().filter(|text| text.parse::<f64>().is_err());
     match text.and_then(|text| args::duration(text).ok()) {
@@ -202,7 +199,6 @@ fn read_word(property: &Value, value: Value) -> Result<Value, String> {
     }
 }
 
-/// A type of JSON Schema for the author of a call.
 fn in_words(kind: &str) -> &str {
     match kind {
         "string" => "a text",

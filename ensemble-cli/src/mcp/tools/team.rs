@@ -26,7 +26,6 @@ use serde_json::{Value, json};
 use super::{ToolAnswer, ToolError};
 use crate::mcp::ToolContext;
 
-/// How many messages in one's hands are looked for.
 const HELD_MAX: usize = 100;
 
 /// A tool without arguments.
@@ -117,7 +116,6 @@ fn sign_of_life(desk: &ToolContext, context_used: Option<u8>) -> ToolAnswer {
     Ok(json!(give_sign(&app, says)?.1.lease_seconds))
 }
 
-/// The messages in this agent's hands.
 fn held(desk: &ToolContext) -> Result<Vec<Lease>, ToolError> {
     let found = desk.queue()?.unfinished(&desk.mailbox, HELD_MAX)?;
     let leases = found.iter().filter_map(|found| found.lease().ok());

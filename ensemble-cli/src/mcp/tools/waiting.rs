@@ -19,9 +19,7 @@ use super::{ToolAnswer, arguments, read_arguments, schema_of};
 use crate::mcp::ToolContext;
 
 const NAME: &str = "recv_wait";
-/// How long is waited, in seconds, where the call does not say.
 const TIMEOUT_SECONDS: u64 = 60;
-/// Time between two notices of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -32,12 +30,10 @@ pub(crate) struct RecvWaitParams {
     timeout_seconds: Option<u64>,
 }
 
-/// Waits without reporting it, for callers without a client.
 pub(super) fn wait(desk: &ToolContext, wait: RecvWaitParams) -> ToolAnswer {
     wait_for(desk, &wait, &AtomicBool::new(false))
 }
 
-/// What a call that waits does, until the flag says that it was cancelled.
 pub(in crate::mcp) type WaitingCall = fn(&ToolContext, Value, &AtomicBool) -> ToolAnswer;
 
 /// The call of a tool that waits with these arguments; `None` for all others.
@@ -55,7 +51,6 @@ pub(in crate::mcp) fn waiting_call(tool: &str, value: &Value) -> Option<WaitingC
     }
 }
 
-/// Waits in a thread, tells the client how long, and ends when the client cancels the call.
 pub(in crate::mcp) async fn wait_with_progress(
     desk: Arc<ToolContext>,
     call: WaitingCall,

@@ -2,7 +2,6 @@
 
 use super::OutputShape;
 
-/// The blackboard and the step queues.
 pub(in crate::printed) const BOARD: &[OutputShape] = &[
     ("BoardCreated", "A blackboard that was made", "path: text"),
     (
@@ -133,7 +132,6 @@ pub(in crate::printed) const BOARD: &[OutputShape] = &[
     ("StepsDone", "A queue whose steps are done", "event: =done; ..Queue"),
 ];
 
-/// The project, its watcher and its log.
 pub(in crate::printed) const PROJECT: &[OutputShape] = &[
     (
         "MailboxStatus",

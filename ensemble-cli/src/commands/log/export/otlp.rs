@@ -67,7 +67,6 @@ impl Arguments {
         self.export(context, &mut |namespace, spans| context.out.object(&request(namespace, spans)))
     }
 
-    /// Hands over all spans that are wanted, in pieces.
     fn export(&self, context: &Context, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
         let team = TeamLog::open(context)?;
         require_session(team.path(), self.session.as_deref())?;
@@ -96,7 +95,6 @@ impl Arguments {
     }
 }
 
-/// Spans that are handed over together.
 struct SpanBatch {
     namespace: String,
     spans: Vec<Span>,
@@ -123,7 +121,6 @@ impl SpanBatch {
         Ok(())
     }
 
-    /// Hands over the rest.
     fn empty(&mut self, sink: &mut dyn FnMut(&str, &[Span]) -> Outcome) -> Outcome {
         match std::mem::take(&mut self.spans) {
             spans if spans.is_empty() => Ok(()),

@@ -17,7 +17,6 @@ use serde_json::{Map, Value, json};
 use super::super::{check_whole, require_log};
 use crate::context::Context;
 
-/// The states of messages, named as in `inbox`.
 const STATES: [&str; 3] = ["queued", "acked", "dead"];
 /// Mode of the written file: node_exporter runs as another user.
 const FILE_MODE: u32 = 0o644;
@@ -84,7 +83,6 @@ fn of_servers(is_up: bool) -> MetricSample {
     )
 }
 
-/// Gauges of mailboxes, agents and the watcher.
 fn gauges(overview: &Overview, spool: Option<&Spool>) -> Vec<MetricSample> {
     let mut samples = Vec::new();
     let mut add = |name, help, labels: MetricLabels, value: f64| {

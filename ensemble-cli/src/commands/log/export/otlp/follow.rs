@@ -26,7 +26,6 @@ use crate::context::Context;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Sends what has ended until the process is ended.
 pub(super) fn follow(
     context: &Context,
     collector: &Collector,
@@ -70,7 +69,6 @@ pub(super) fn follow(
     }
 }
 
-/// Sends spans, again and again while the collector does not answer.
 fn deliver(collector: &Collector, namespace: &str, spans: &[Span]) -> Outcome {
     let request = request(namespace, spans);
     let mut pause = PAUSE_MIN;
