@@ -1,5 +1,3 @@
-//! The context of a verb: the project as its caller sees it, and where its output goes.
-
 use std::ops::Deref;
 
 use ensemble_app::App;

@@ -1,5 +1,3 @@
-//! The message for a wrong command line.
-
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 use ensemble_app::diagnostics::{is_json, tell_program, write_line};

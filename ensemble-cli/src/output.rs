@@ -1,5 +1,3 @@
-//! The output of a verb: lines for people, or one JSON object a line.
-
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};

@@ -1,5 +1,3 @@
-//! A watcher in the process of a command that needs one.
-
 use std::thread::JoinHandle;
 
 use ensemble_app::departing::StandInWatcher;

@@ -1,5 +1,3 @@
-//! `ensemble board abort`: stops all agents.
-
 use ensemble_app::authority::authorize;
 use ensemble_app::controls::{put_control, step_stopped_sprint};
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! `ensemble agent adopt`: agents that run in panes of tmux already become members of the team.
-
 use std::path::PathBuf;
 
 use ensemble_app::agent_panes::{

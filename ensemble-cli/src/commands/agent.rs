@@ -1,5 +1,3 @@
-//! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
-
 use ensemble_app::failure::Outcome;
 
 use crate::context::Context;

@@ -1,5 +1,3 @@
-//! `ensemble board analyze`: the circuit breaker.
-
 use ensemble_app::controls::{authorize_resume, control_place, lift_control};
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::{one_line, plural};

@@ -1,5 +1,3 @@
-//! `ensemble board anomaly`: what did not go as it should.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;

@@ -1,5 +1,3 @@
-//! `ensemble admin api`: all commands in one process.
-
 use ensemble_app::door_hints::HintReader;
 use ensemble_app::failure::Outcome;
 

@@ -1,5 +1,3 @@
-//! `ensemble assign`: asks, delivers, waits, escalates.
-
 use std::cell::Cell;
 use std::time::Instant;
 

@@ -1,5 +1,3 @@
-//! `ensemble agent attach`: the team's session, on this terminal.
-
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,5 +1,3 @@
-//! `ensemble board`: the blackboard as a whole.
-
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::OpeningPurpose;

@@ -1,5 +1,3 @@
-//! `ensemble board checkpoint`: a person must look at the sprint.
-
 use ensemble_app::controls::{put_control, step_stopped_sprint};
 use ensemble_app::failure::Outcome;
 use ensemble_team::board::ControlFile;

@@ -1,5 +1,3 @@
-//! `ensemble admin completions`: the script that makes a shell complete.
-
 use clap_complete::env::Shells;
 use ensemble_app::failure::{Failure, Outcome};
 

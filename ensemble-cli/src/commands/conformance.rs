@@ -1,5 +1,3 @@
-//! `ensemble admin conformance`: does a client keep the protocol?
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! `ensemble dead`: the dead letters, and the ways back and out.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `ensemble board discover`: what was found on the way.
-
 use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;

@@ -1,5 +1,3 @@
-//! `ensemble task dispatch`: Dispatch as a program.
-
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! `ensemble doctor`: will it work here, and if not, what to do?
-
 pub(super) mod agents;
 mod board;
 mod machine;

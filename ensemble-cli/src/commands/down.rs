@@ -1,5 +1,3 @@
-//! `ensemble down`: the whole team leaves, and takes its session with it.
-
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! `ensemble mailbox extend`: still working on it.
-
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! `ensemble admin fsck`: is every file where its name says?
-
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;

@@ -1,5 +1,3 @@
-//! `ensemble board goal`: what the team is for.
-
 use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::tasks::missing_file;

@@ -1,5 +1,3 @@
-//! `ensemble help`: the first page on one screen, the commands in groups, and each command.
-
 use clap::Command;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::nearest;

@@ -1,5 +1,3 @@
-//! `ensemble hook`: the part of an agent's own hook.
-
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! `ensemble admin hooks`: hooks for agents that a person starts.
-
 use std::path::Path;
 
 use ensemble_app::agent_program::AgentProgram;

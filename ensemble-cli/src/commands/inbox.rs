@@ -1,5 +1,3 @@
-//! `ensemble inbox`: what waits and what is held, without taking anything.
-
 use std::time::Duration;
 
 use anstyle::Style;

@@ -1,5 +1,3 @@
-//! `ensemble init`: a queue to begin with.
-
 mod answered;
 mod next;
 mod takeover;

@@ -1,5 +1,3 @@
-//! `ensemble agent instruct`: hands a batch of tasks to Dispatch and waits for its summary.
-
 use std::time::Duration;
 
 use ensemble_app::batches::{open_dispatch, read_instruction};

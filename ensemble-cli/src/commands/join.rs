@@ -1,5 +1,3 @@
-//! `ensemble agent join`: a pane that already exists becomes an agent's.
-
 use std::path::PathBuf;
 
 use ensemble_app::agent_panes::{bind_named_pane, is_bound_alive, warn_of_absent_agent};

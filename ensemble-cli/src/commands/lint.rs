@@ -1,5 +1,3 @@
-//! `ensemble admin lint`: reports that people can trust.
-
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,3 @@
-//! `ensemble mailbox`: which mailboxes there are.
-
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;

@@ -1,5 +1,3 @@
-//! `ensemble man`: the manual, made from the same words as `--help`.
-
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

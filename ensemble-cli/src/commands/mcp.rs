@@ -1,5 +1,3 @@
-//! `ensemble mcp`: the tools for agents.
-
 use std::path::PathBuf;
 
 use ensemble_app::door_hints::HintReader;

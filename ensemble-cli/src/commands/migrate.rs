@@ -1,5 +1,3 @@
-//! `ensemble admin migrate`: a team moves from files to servers, or back.
-
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `ensemble admin notify`: how a person is notified of what needs one.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_project::AlertRule;
 use ensemble_watch::alerts;

@@ -1,5 +1,3 @@
-//! `ensemble agent nudge`: notifies an agent of its mail now.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};

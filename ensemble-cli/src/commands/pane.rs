@@ -1,5 +1,3 @@
-//! `ensemble agent inspect`: what is at the other end of a pane.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 

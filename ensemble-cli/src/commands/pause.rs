@@ -1,5 +1,3 @@
-//! `ensemble pause`: stops agents from starting new work.
-
 use ensemble_app::controls::put_control;
 use ensemble_app::failure::Outcome;
 use ensemble_team::board::ControlFile;

@@ -1,5 +1,3 @@
-//! `ensemble agent ping`: is a worker ready?
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;

@@ -1,5 +1,3 @@
-//! `ensemble request plan`: a plan is approved before it is carried out.
-
 use std::path::Path;
 use std::time::Duration;
 

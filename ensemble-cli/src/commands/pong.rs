@@ -1,5 +1,3 @@
-//! `ensemble agent pong`: a worker says that it is ready.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};

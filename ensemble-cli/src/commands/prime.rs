@@ -1,5 +1,3 @@
-//! `ensemble agent prime`: what an agent should know now.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::introduction;
 use ensemble_app::queue::ProjectQueue;

@@ -1,5 +1,3 @@
-//! `ensemble projects`: the projects of this user, for addresses.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::new_queue::list_project;
 use ensemble_project::registry::known_projects;

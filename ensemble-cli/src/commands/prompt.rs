@@ -1,5 +1,3 @@
-//! `ensemble board prompt`: the prompt with which an agent starts, and its form.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;

@@ -1,5 +1,3 @@
-//! `ensemble recall`: recalls a message that was not read yet.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::recalling::recall;

@@ -1,5 +1,3 @@
-//! `ensemble release`: returns a message to its mailbox, at once or after a delay.
-
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! `ensemble reply`: answers a message.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! `ensemble report`: how a task ended.
-
 use ensemble_app::content::text_or_stdin;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stopped};

@@ -1,5 +1,3 @@
-//! `ensemble request`: asks an agent for a decision, and withdraws the question.
-
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;

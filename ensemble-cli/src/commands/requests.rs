@@ -1,5 +1,3 @@
-//! `ensemble request list`: what is asked of whom, and how it was decided.
-
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::diagnostics::say;
 use ensemble_app::door_hints::queue_flag;

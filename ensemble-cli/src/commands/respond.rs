@@ -1,5 +1,3 @@
-//! `ensemble request answer`: the one answer to a request.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::failure::Outcome;

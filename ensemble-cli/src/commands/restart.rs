@@ -1,5 +1,3 @@
-//! `ensemble agent restart`: an agent ends in order, and starts again.
-
 use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;

@@ -1,5 +1,3 @@
-//! `ensemble resume`: a person has looked, and the team continues.
-
 use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};

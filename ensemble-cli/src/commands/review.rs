@@ -1,5 +1,3 @@
-//! `ensemble task review`: whether a task's work can stay.
-
 use ensemble_app::content::text_or_stdin;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::{drop, text};

@@ -1,5 +1,3 @@
-//! `ensemble admin schema`: what is in a file, for editors, and what commands print, for programs.
-
 use clap::Command;
 use ensemble_app::config_schema::{config_schema, pretty};
 use ensemble_app::error_line::ErrorLine;

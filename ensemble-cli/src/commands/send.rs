@@ -1,5 +1,3 @@
-//! `ensemble send`: stores a message for one or several mailboxes.
-
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

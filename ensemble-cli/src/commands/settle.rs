@@ -1,5 +1,3 @@
-//! `ensemble settle`: the work is done.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::held::{SettledMessage, settle_message};
 use ensemble_app::mail::delivered::more_waiting;

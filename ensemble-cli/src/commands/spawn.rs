@@ -1,5 +1,3 @@
-//! `ensemble agent start`: one more agent.
-
 use std::path::PathBuf;
 
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `ensemble status`: what needs a person, and everything else at a glance, however deep the backlog.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_app::text::{one_line, plural, with_members};

@@ -1,5 +1,3 @@
-//! `ensemble task summary`: reports once what happened to a batch.
-
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! `ensemble agent supervise`: one agent after another, for as long as there is work.
-
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! `ensemble task`: handing out tasks, and the tasks on the blackboard.
-
 use ensemble_app::acting::{check_current, check_planner, find_blocker, given_number};
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;

@@ -1,5 +1,3 @@
-//! `ensemble team`: who belongs to the team, and what each is doing.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};

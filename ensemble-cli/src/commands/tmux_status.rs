@@ -1,5 +1,3 @@
-//! `ensemble tmux-status`: what needs a person, for the status line of tmux.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::overview::gather;
 use ensemble_app::text::one_line;

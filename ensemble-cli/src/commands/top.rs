@@ -1,5 +1,3 @@
-//! `ensemble top`: the live view.
-
 use ensemble_app::failure::Outcome;
 
 use crate::context::Context;

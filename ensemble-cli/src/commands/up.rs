@@ -1,5 +1,3 @@
-//! `ensemble up`: the team of `ensemble.yaml`, running.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::diagnostics::say;

@@ -1,5 +1,3 @@
-//! `ensemble agent usage`: what agents and tasks took, and what more is allowed.
-
 use ensemble_app::controls::authorize_resume;
 use ensemble_app::diagnostics::say;
 use ensemble_app::door_hints::name_queue;

@@ -1,5 +1,3 @@
-//! `ensemble admin watch`: the sidecar, in the foreground.
-
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;

@@ -1,5 +1,3 @@
-//! `ensemble agent whoami`: who is asking, and how that is known.
-
 use ensemble_app::acting::{board_tasks, duty};
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `ensemble why`: the whole story of one thing.
-
 use std::path::Path;
 
 use clap_complete::engine::ArgValueCandidates;

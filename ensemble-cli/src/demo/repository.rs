@@ -1,5 +1,3 @@
-//! Git repositories of the demo.
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,5 +1,3 @@
-//! How a report or a review is checked before it is written, as flags.
-
 use ensemble_app::drop::{LintChecks, OnFindings};
 
 /// Options for the lint of a written file.

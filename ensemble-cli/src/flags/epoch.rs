@@ -1,5 +1,3 @@
-//! The fencing number under which a verb acts, as a flag.
-
 use ensemble_app::acting::given_number;
 use ensemble_app::failure::Outcome;
 

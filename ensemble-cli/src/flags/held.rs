@@ -1,5 +1,3 @@
-//! The held message that a verb is about, as flags.
-
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::held::HeldMessage;
 use ensemble_core::message::{MessageId, Name};

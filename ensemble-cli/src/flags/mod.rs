@@ -1,5 +1,3 @@
-//! Flags that several verbs share.
-
 pub(crate) mod checks;
 pub(crate) mod content;
 pub(crate) mod decision;

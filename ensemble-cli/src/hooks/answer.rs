@@ -1,5 +1,3 @@
-//! The JSON in which an agent wants to be answered.
-
 use ensemble_app::agent_program::AgentProgram;
 use serde_json::{Value, json};
 

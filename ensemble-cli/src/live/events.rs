@@ -1,5 +1,3 @@
-//! The last events of the log, read as it grows.
-
 use std::collections::VecDeque;
 use std::path::PathBuf;
 

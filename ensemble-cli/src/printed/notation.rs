@@ -1,5 +1,3 @@
-//! The notation of `shapes`, as JSON Schema.
-
 use serde_json::{Map, Value, json};
 
 use super::shapes::OutputShape;

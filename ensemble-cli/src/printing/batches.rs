@@ -1,5 +1,3 @@
-//! The result of a batch.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text;
 use ensemble_reports::contract::Summary;

@@ -1,5 +1,3 @@
-//! The content of a message, and lines of the event log.
-
 use anstyle::Style;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;

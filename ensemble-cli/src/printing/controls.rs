@@ -1,5 +1,3 @@
-//! A control file that was put down.
-
 use ensemble_app::controls::PutControl;
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::{one_line, with_members};

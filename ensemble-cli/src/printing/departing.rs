@@ -1,5 +1,3 @@
-//! The outcome for agents that were to leave.
-
 use ensemble_app::departing::DepartureFate;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::proto::request::Outcome as Answer;

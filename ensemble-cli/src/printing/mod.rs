@@ -1,5 +1,3 @@
-//! Output that several verbs have in common.
-
 pub(crate) mod batches;
 pub(crate) mod content;
 pub(crate) mod controls;

@@ -1,5 +1,3 @@
-//! Whether a worker is ready: how it is found out, and why it is not.
-
 use std::time::Duration;
 
 use ensemble_app::exit_code::VerbExit;

@@ -1,5 +1,3 @@
-//! Prints a request and its decision.
-
 use std::time::Duration;
 
 use ensemble_app::asking::await_answer;

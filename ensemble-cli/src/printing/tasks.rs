@@ -1,5 +1,3 @@
-//! Tasks of the blackboard as a table.
-
 use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, State, unmet};

@@ -1,5 +1,3 @@
-//! The name of a wrapped agent: the one that the person wants, or the first free one of its program.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_core::message::Name;

@@ -1,5 +1,3 @@
-//! `ensemble agent exit`: how an agent is about to end.
-
 use ensemble_app::acting;
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::exit_code::VerbExit;

@@ -1,5 +1,3 @@
-//! `ensemble agent handoff`: notes for the agent that continues the task.
-
 use ensemble_app::board_agents::{HandoffNotes, hand_over};
 use ensemble_app::failure::Outcome;
 use serde_json::json;

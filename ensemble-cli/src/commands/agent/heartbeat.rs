@@ -1,5 +1,3 @@
-//! `ensemble agent heartbeat`: a sign of life.
-
 use ensemble_app::board_agents::{LifeSign, give_sign};
 use ensemble_app::failure::Outcome;
 use ensemble_team::proto::beat::extended;

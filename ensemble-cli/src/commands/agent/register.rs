@@ -1,5 +1,3 @@
-//! `ensemble agent register`: an entry on the blackboard for an agent without a supervisor.
-
 use ensemble_app::failure::Outcome;
 use ensemble_team::board::NewAgent;
 use ensemble_team::proto::agent;

@@ -1,5 +1,3 @@
-//! `ensemble agent unregister`: takes an entry off the blackboard.
-
 use ensemble_app::acting::{check_planner, check_registered};
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::failure::{Failure, Outcome};

@@ -1,5 +1,3 @@
-//! `ensemble board edit`: the blackboard in an editor, on a copy.
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,3 @@
-//! The workers that Dispatch may hand tasks to.
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Checks the blackboard.
-
 use ensemble_app::text::plural;
 use ensemble_core::Error;
 use ensemble_team::worktree::{CheckedOut, RemoteState};

@@ -1,5 +1,3 @@
-//! Checks the machine.
-
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,3 @@
-//! Checks the servers that have the mailboxes.
-
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! Checks the server that has the step queues.
-
 use std::time::Duration;
 
 use ensemble_app::failure::Outcome;

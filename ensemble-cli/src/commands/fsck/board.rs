@@ -1,5 +1,3 @@
-//! Checks the blackboard for `ensemble admin fsck`.
-
 use ensemble_app::failure::Outcome;
 use ensemble_team::board::BoardFinding;
 use serde_json::json;

@@ -1,5 +1,3 @@
-//! `ensemble init --from`: what was taken over, what was not, and the next commands.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::Error;

@@ -1,5 +1,3 @@
-//! `ensemble log escalations`: reports to the conductor of tasks that no worker took.
-
 use ensemble_app::failure::Outcome;
 use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};

@@ -1,5 +1,3 @@
-//! `ensemble log`: everything that happened, as it happened.
-
 pub(super) mod escalations;
 pub(super) mod export;
 #[cfg(feature = "mcp")]

@@ -1,5 +1,3 @@
-//! `ensemble log record`: one event, by a hook or a script.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::RecordType;
 use serde_json::{Map, Value, json};

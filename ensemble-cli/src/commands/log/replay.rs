@@ -1,5 +1,3 @@
-//! `ensemble log replay`: does the state on disk agree with the event log?
-
 use std::collections::BTreeMap;
 
 use ensemble_app::exit_code::VerbExit;

@@ -1,5 +1,3 @@
-//! `ensemble log report`: a session as a page for people.
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,3 @@
-//! `ensemble board sprint`: which tasks belong together, and until when.
-
 use ensemble_app::acting::check_planner;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;

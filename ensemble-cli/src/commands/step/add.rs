@@ -1,5 +1,3 @@
-//! `ensemble step add`: stores a plan.
-
 use std::path::PathBuf;
 
 use ensemble_app::content::content_of;

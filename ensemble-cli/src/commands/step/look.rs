@@ -1,5 +1,3 @@
-//! `ensemble step list` and `show`.
-
 use ensemble_app::failure::Outcome;
 use ensemble_app::steps::open_existing_steps;
 use ensemble_app::text::one_line;

@@ -1,5 +1,3 @@
-//! `ensemble step`: step queues.
-
 use std::time::{Duration, Instant};
 
 use ensemble_app::failure::Outcome;

@@ -1,5 +1,3 @@
-//! `ensemble step next`: takes the next step.
-
 use std::time::{Duration, Instant};
 
 use ensemble_app::failure::{Failure, Outcome};

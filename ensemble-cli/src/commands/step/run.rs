@@ -1,5 +1,3 @@
-//! `ensemble step run`: drives a queue end to end.
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! `ensemble step submit`: the completion tool as a command.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{describe_submitted, open_existing_steps, open_step_mail, step_driver};
 use ensemble_core::message::{describe_json_fault, read_foreign_json};

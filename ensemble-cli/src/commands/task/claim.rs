@@ -1,5 +1,3 @@
-//! `ensemble task claim`: a task, and a worktree to do it in.
-
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
 use ensemble_app::tasks::{TakenTask, take_task};

@@ -1,5 +1,3 @@
-//! `ensemble task merge`: approved work goes to the integration branch.
-
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;

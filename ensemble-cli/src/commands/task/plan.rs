@@ -1,5 +1,3 @@
-//! `ensemble task finalize|unblock|abandon`: a planner's decisions about a task.
-
 use ensemble_core::message::Name;
 
 /// Allow a draft to be claimed

@@ -1,5 +1,3 @@
-//! A client of `codex app-server`: calls, and what the server says by itself.
-
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,3 @@
-//! Starting a program at a private server.
-
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;

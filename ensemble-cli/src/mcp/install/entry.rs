@@ -1,5 +1,3 @@
-//! The server's entry in each program's configuration.
-
 use std::path::{Path, PathBuf};
 
 use ensemble_app::failure::{Failure, Outcome};

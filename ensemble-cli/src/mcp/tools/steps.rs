@@ -1,5 +1,3 @@
-//! `submit_step_completion`, `next_step`.
-
 use ensemble_app::steps::{describe_submitted, hand_out_prompt};
 use ensemble_app::transport::admit_steps;
 use ensemble_team::steps::{ClaimOutcome, ClaimRequest, Completion};

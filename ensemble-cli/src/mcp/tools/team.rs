@@ -1,5 +1,3 @@
-//! `whoami`, `list_agents`, `pong`, `heartbeat`, `report`.
-
 use std::time::Duration;
 
 use ensemble_app::acting::board_tasks;

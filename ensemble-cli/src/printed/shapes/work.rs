@@ -1,5 +1,3 @@
-//! Shapes of the blackboard, the step queues, and the project.
-
 use super::OutputShape;
 
 pub(in crate::printed) const BOARD: &[OutputShape] = &[

@@ -1,5 +1,3 @@
-//! `ensemble log export`: traces and metrics for programs of others.
-
 mod otlp;
 mod prometheus;
 

@@ -1,5 +1,3 @@
-//! `ensemble log export otlp`: messages as traces.
-
 #[cfg(feature = "otlp")]
 mod follow;
 

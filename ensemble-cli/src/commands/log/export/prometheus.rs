@@ -1,5 +1,3 @@
-//! `ensemble log export prometheus`: counts, durations and states in Prometheus' text format.
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
