@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::text::one_line;
 use ensemble_core::message::fields::{strip_quotes, unwrap_value};
@@ -21,7 +20,7 @@ pub(crate) struct GlobalFlags {
     /// Act as this agent [default: $ENSEMBLE_AGENT_ID]
     // Not the id `agent`: it would collide with a verb's own argument of that name.
     #[arg(long = "as", id = "acting_as", global = true, hide = true, value_name = "NAME")]
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     pub(crate) agent: Option<Name>,
     /// Print JSON, one object a line
     #[arg(long, global = true, hide = true)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Command;
 use clap_complete::CompleteEnv;
-use clap_complete::engine::CompletionCandidate;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::queue::ProjectQueue;
@@ -35,27 +35,19 @@ pub(crate) fn answer(program: fn() -> Command) -> Outcome<bool> {
         .map_err(|error| io::Error::other(error.to_string()).into())
 }
 
-pub(crate) fn mailboxes() -> Vec<CompletionCandidate> {
+pub(crate) fn mailboxes() -> ArgValueCandidates {
     of_queue(|queue| Ok(queue.mailboxes()?.into_iter().map(String::from).collect()))
 }
 
-pub(crate) fn agents() -> Vec<CompletionCandidate> {
-    let queue = queue_flag(std::env::args_os());
-    let Ok(project) = Project::discover(queue.as_deref()) else { return Vec::new() };
-    let (members, _) = project.roster().entries().unwrap_or_default();
-    let recorded = members.into_iter().map(|member| member.name);
-    let names: BTreeSet<Name> = project.config.agents.keys().cloned().chain(recorded).collect();
-    names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
+pub(crate) fn agents() -> ArgValueCandidates {
+    ArgValueCandidates::new(agent_names)
 }
 
-pub(crate) fn messages() -> Vec<CompletionCandidate> {
-    of_queue(|queue| {
-        queue.overlook()?;
-        Ok(ids::unfinished(&**queue)?.into_iter().map(String::from).collect())
-    })
+pub(crate) fn messages() -> ArgValueCandidates {
+    of_queue(unfinished_messages)
 }
 
-pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
+pub(crate) fn dead_letters() -> ArgValueCandidates {
     of_queue(|queue| {
         queue.overlook()?;
         let mailboxes = queue.mailboxes()?.into_iter();
@@ -65,24 +57,50 @@ pub(crate) fn dead_letters() -> Vec<CompletionCandidate> {
     })
 }
 
-pub(crate) fn requests() -> Vec<CompletionCandidate> {
-    of_queue(|queue| {
-        let (mut entries, _) = Requests::new(queue.request_store()).list()?;
-        entries.sort_by_key(|entry| entry.decision.is_some());
-        Ok(entries.into_iter().map(|entry| entry.request.request_id.into()).collect())
+pub(crate) fn requests() -> ArgValueCandidates {
+    of_queue(request_ids)
+}
+
+/// Things that have a story and have not ended: messages, requests and agents.
+pub(crate) fn stories() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        [candidates(unfinished_messages), candidates(request_ids), agent_names()].concat()
     })
 }
 
-pub(crate) fn stories() -> Vec<CompletionCandidate> {
-    [messages(), requests(), agents()].into_iter().flatten().collect()
+/// The agents of the configuration and of the roster.
+fn agent_names() -> Vec<CompletionCandidate> {
+    let queue = queue_flag(std::env::args_os());
+    let Ok(project) = Project::discover(queue.as_deref()) else { return Vec::new() };
+    let (members, _) = project.roster().entries().unwrap_or_default();
+    let recorded = members.into_iter().map(|member| member.name);
+    let names: BTreeSet<Name> = project.config.agents.keys().cloned().chain(recorded).collect();
+    names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
+}
+
+fn unfinished_messages(queue: &ProjectQueue) -> ensemble_core::Result<Vec<String>> {
+    queue.overlook()?;
+    Ok(ids::unfinished(&**queue)?.into_iter().map(String::from).collect())
+}
+
+/// Requests, undecided ones first.
+fn request_ids(queue: &ProjectQueue) -> ensemble_core::Result<Vec<String>> {
+    let (mut entries, _) = Requests::new(queue.request_store()).list()?;
+    entries.sort_by_key(|entry| entry.decision.is_some());
+    Ok(entries.into_iter().map(|entry| entry.request.request_id.into()).collect())
+}
+
+type QueueWords = fn(&ProjectQueue) -> ensemble_core::Result<Vec<String>>;
+
+fn of_queue(words: QueueWords) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || candidates(words))
 }
 
 /// Words that the queue knows. A shell that asks for words is not a place for error texts.
-fn of_queue(
-    words: impl FnOnce(&ProjectQueue) -> ensemble_core::Result<Vec<String>>,
-) -> Vec<CompletionCandidate> {
+fn candidates(words: QueueWords) -> Vec<CompletionCandidate> {
     let queue = ProjectQueue::glimpse(queue_flag(std::env::args_os()).as_deref(), PATIENCE);
-    candidates(queue.and_then(|queue| words(&queue)).unwrap_or_default())
+    let words = queue.and_then(|queue| words(&queue)).unwrap_or_default();
+    words.into_iter().map(CompletionCandidate::new).collect()
 }
 
 fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
@@ -96,8 +114,4 @@ fn queue_flag(words: impl Iterator<Item = OsString>) -> Option<PathBuf> {
         }
     }
     None
-}
-
-fn candidates(ids: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
-    ids.into_iter().map(CompletionCandidate::new).collect()
 }

@@ -1,7 +1,6 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::content::fill;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
@@ -37,7 +36,7 @@ use ensemble_project::overview::WatcherView;
   ensemble assign worker-1 -f task.md --task task-002 --until settled --wait 2h")]
 pub(crate) struct Arguments {
     /// The worker
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     worker: Name,
     #[command(flatten)]
     content: ContentFlags,

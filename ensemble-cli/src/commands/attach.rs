@@ -2,7 +2,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::agent_without_pane;
@@ -24,7 +23,7 @@ use crate::printing::overview::note_look;
 #[command(after_help = "Example: ensemble agent attach worker-1")]
 pub(crate) struct Arguments {
     /// The agent whose pane to show
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    #[arg(value_name = "NAME", add = completion::agents())]
     name: Option<Name>,
 }
 

@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
@@ -50,7 +49,7 @@ impl Arguments {
 #[derive(Debug, clap::Args)]
 struct ListDeadLetters {
     /// Only those of this mailbox
-    #[arg(value_name = "MAILBOX", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(value_name = "MAILBOX", add = completion::mailboxes())]
     mailbox: Option<Name>,
 }
 
@@ -87,10 +86,10 @@ impl ListDeadLetters {
 #[derive(Debug, clap::Args)]
 struct ShowDeadLetter {
     /// The message's id, or a unique beginning of it
-    #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
+    #[arg(add = completion::dead_letters())]
     id: MessageId,
     /// Its mailbox, if the id alone is ambiguous
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
 }
 
@@ -142,13 +141,13 @@ impl ShowDeadLetter {
 #[command(group = clap::ArgGroup::new("letters").required(true).multiple(true).args(["id", "all"]))]
 struct DeadLetterChoice {
     /// The message's id, or a unique beginning of it
-    #[arg(add = ArgValueCandidates::new(completion::dead_letters))]
+    #[arg(add = completion::dead_letters())]
     id: Option<MessageId>,
     /// All of them, of one mailbox if `--mailbox` names it
     #[arg(long, conflicts_with = "id")]
     all: bool,
     /// Their mailbox
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
 }
 

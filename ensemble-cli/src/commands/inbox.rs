@@ -8,7 +8,6 @@ use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{elapsed, plural};
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
@@ -32,7 +31,7 @@ const THREAD_MAX: usize = 5;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Mailbox to show [default: your own; without an agent's name that of the person]
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     name: Option<Name>,
     /// How many messages to show at most
     #[arg(long, value_name = "N", default_value_t = 20)]

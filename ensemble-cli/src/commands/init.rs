@@ -38,8 +38,7 @@ const SECTION: &str = "<!-- ensemble -->";
   ensemble init --from ensemble-claude .")]
 pub(crate) struct Arguments {
     /// The project's directory, in which `queue/` is made [default: the current one]
-    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    #[arg(conflicts_with = "queue")]
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath, conflicts_with = "queue")]
     directory: Option<PathBuf>,
     /// Also tell agents without hooks how to take part, in a section of AGENTS.md
     #[arg(long)]

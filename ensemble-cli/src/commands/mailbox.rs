@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
@@ -128,7 +127,7 @@ fn list(context: &Context) -> Outcome {
 #[derive(Debug, clap::Args)]
 struct RemoveMailbox {
     /// Name of the mailbox
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     name: Name,
     /// Even if messages wait or are held in it, which are lost, or if an agent that is up reads it
     #[arg(long)]

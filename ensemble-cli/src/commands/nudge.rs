@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::receiving::explain_nothing;
@@ -25,7 +24,7 @@ const COUNT_MAX: usize = 100;
 #[command(after_help = "Example: ensemble agent nudge worker-1")]
 pub(crate) struct Arguments {
     /// The agent
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     agent: Name,
 }
 

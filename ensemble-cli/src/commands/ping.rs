@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::wait_line::WaitLine;
@@ -22,7 +21,7 @@ use crate::printing::readiness::describe_not_ready;
 )]
 pub(crate) struct Arguments {
     /// The worker
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     worker: Name,
 }
 

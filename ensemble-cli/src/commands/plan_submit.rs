@@ -1,7 +1,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{PlanSubmission, requests, submit_plan};
 use ensemble_app::content::STDIN;
 use ensemble_app::failure::Outcome;
@@ -29,7 +28,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     plan: FileContent,
     /// Reviewer of the plan [default: who demands it or has reviewed the last one, or the lead]
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     to: Option<Name>,
     /// The task that is not begun before the plan is approved
     #[arg(long, value_name = "ID", value_parser = args::header)]

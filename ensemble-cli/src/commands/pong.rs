@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::worker::TargetAgent;
@@ -18,7 +17,7 @@ use crate::context::Context;
 #[command(after_help = "Example: ensemble agent pong worker-1 2")]
 pub(crate) struct Arguments {
     /// The worker, as the ping has named it
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     worker: Name,
     /// The attempt, as the ping has named it
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(ATTEMPTS_LIMIT)))]

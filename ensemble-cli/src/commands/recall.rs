@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::recalling::recall;
 use ensemble_app::queue::ProjectQueue;
@@ -17,10 +16,10 @@ use crate::context::Context;
   ensemble mailbox recall 01a2213e-48b2 --mailbox worker-1")]
 pub(crate) struct Arguments {
     /// The message's id, as `send` printed it, or a unique beginning of it
-    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    #[arg(value_name = "ID", add = completion::messages())]
     id: MessageId,
     /// Recall it only from this mailbox
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::Interrupt;
@@ -39,7 +38,7 @@ use crate::printing::conversation::print_shown;
   ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
 pub(crate) struct Arguments {
     /// Mailbox to receive from [default: your own]
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
     /// Wait up to DURATION for a message
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]

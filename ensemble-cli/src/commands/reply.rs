@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::Outcome;
 use ensemble_app::mail::delivered::more_waiting;
@@ -20,10 +19,10 @@ use crate::flags::content::ContentFlags;
   ensemble reply 01a2213e-48b2 -f answer.md")]
 pub(crate) struct Arguments {
     /// The message's id, as `recv` has printed it, or a unique beginning of it
-    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    #[arg(value_name = "ID", add = completion::messages())]
     id: MessageId,
     /// The mailbox it came from [default: your own]
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
     #[command(flatten)]
     content: ContentFlags,

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{ask, refused, requests};
 use ensemble_app::authority::authorize;
 use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON, present_members};
@@ -77,7 +76,7 @@ struct QuestionFlags {
 #[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["name", "all"]))]
 struct AskShutdown {
     /// The agent
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     name: Option<Name>,
     /// All other agents of the team, workers first and the Conductor last, and wait for all
     #[arg(long, conflicts_with_all = ["name", "id", "wait"])]
@@ -136,7 +135,7 @@ struct AskFor {
     /// A kind that `requests: {kinds: …}` in ensemble.yaml adds
     kind: String,
     /// The addressee, who alone may answer
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     name: Name,
     #[command(flatten)]
     content: ContentFlags,
@@ -174,7 +173,7 @@ impl AskFor {
 #[derive(Debug, clap::Args)]
 struct CancelRequest {
     /// Its id, or a unique beginning of it
-    #[arg(add = ArgValueCandidates::new(completion::requests))]
+    #[arg(add = completion::requests())]
     id: String,
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "")]

@@ -9,8 +9,6 @@ use ensemble_app::text::{elapsed, one_line};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::requests::RequestEntry;
 
-use clap_complete::engine::ArgValueCandidates;
-
 use crate::completion;
 use crate::context::Context;
 use crate::output::STRONG;
@@ -23,7 +21,7 @@ use crate::output::STRONG;
   ensemble request list --json | jq -r 'select(.to == \"worker-1\") | .request_id'")]
 pub(crate) struct Arguments {
     /// Show this one, with what is asked
-    #[arg(add = ArgValueCandidates::new(completion::requests))]
+    #[arg(add = completion::requests())]
     id: Option<String>,
     /// Only those without a decision
     #[arg(long)]

@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::asking::{refused, requests};
 use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
@@ -21,7 +20,7 @@ use crate::printing::requests::print_decided;
   ensemble request answer 3f2a91c0 --reject --reason 'keep the old column until the next release'")]
 pub(crate) struct Arguments {
     /// Its id, as the message has it, or a unique beginning of it
-    #[arg(add = ArgValueCandidates::new(completion::requests))]
+    #[arg(add = completion::requests())]
     id: String,
     /// Yes
     #[arg(long, conflicts_with = "reject")]

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::departing::DepartureAsk;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
@@ -35,7 +34,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
   ensemble agent restart worker-1 --force")]
 pub(crate) struct Arguments {
     /// The agent
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    #[arg(value_name = "NAME", add = completion::agents())]
     name: Name,
     /// End it at once without asking
     #[arg(long)]

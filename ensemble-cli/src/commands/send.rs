@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
@@ -51,8 +50,7 @@ const RECEIPT_RECORDS: [&str; 3] =
 #[command(group = clap::ArgGroup::new("recipients").required(true).multiple(true).args(["to", "all"]))]
 pub(crate) struct Arguments {
     /// The recipient's mailbox; may be repeated. NAME@PROJECT is a mailbox of another of your projects
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', add = completion::mailboxes())]
     to: Vec<Address>,
     /// Send to all agents but the sender
     #[arg(long, alias = "broadcast", conflicts_with_all = ["to", "create"])]

@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, describe_agent, gather, unknown_agent};
@@ -27,7 +26,7 @@ use crate::printing::overview::{note_look, print_needs, print_rows, watch, worst
   ensemble team worker-1 --json | jq -r .state")]
 pub(crate) struct Arguments {
     /// Only this agent
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    #[arg(value_name = "NAME", add = completion::agents())]
     name: Option<Name>,
     /// Show it again whenever something has changed, until Ctrl-C
     #[arg(long)]

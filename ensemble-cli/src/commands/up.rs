@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
@@ -30,7 +29,7 @@ use crate::printing::starting::{print_brought, print_observed, print_session};
   ensemble up worker-1 worker-2")]
 pub(crate) struct Arguments {
     /// Only these agents
-    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    #[arg(value_name = "NAME", add = completion::agents())]
     names: Vec<Name>,
 }
 

@@ -1,6 +1,5 @@
 use std::path::Path;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
@@ -32,7 +31,7 @@ const LINES_MAX: usize = 20;
   ensemble why operator                 what did I ask, and what was answered?")]
 pub(crate) struct Arguments {
     /// Its id, as `inbox`, `task list`, `request list` or `log` show it, or a unique beginning of it
-    #[arg(add = ArgValueCandidates::new(completion::stories))]
+    #[arg(add = completion::stories())]
     id: String,
     /// Show the records of the event log instead of sentences
     #[arg(long)]

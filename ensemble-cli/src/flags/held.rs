@@ -1,4 +1,3 @@
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::held::HeldMessage;
 use ensemble_core::message::{MessageId, Name};
 
@@ -8,11 +7,10 @@ use crate::completion;
 #[derive(Debug, clap::Args)]
 pub(crate) struct HeldFlags {
     /// The message's id, as `recv` has printed it, or a unique beginning of it
-    #[arg(value_name = "ID", add = ArgValueCandidates::new(completion::messages))]
+    #[arg(value_name = "ID", add = completion::messages())]
     id: MessageId,
     /// Its mailbox, if the id alone is ambiguous
-    #[arg(long, value_name = "NAME")]
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     mailbox: Option<Name>,
     /// Refuse unless this is still the delivery that `recv` has printed
     #[arg(long, value_name = "N")]

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::agent_panes::{bind_named_pane, warn_of_absent_agent};
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::failure::{Failure, Outcome};
@@ -39,7 +38,7 @@ pub(super) struct PaneFlags {
 #[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
 pub(super) struct BindMailbox {
     /// The mailbox
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(add = completion::mailboxes())]
     mailbox: Name,
     /// The agent, where several share a mailbox [default: the mailbox's name]
     #[arg(long, value_name = "NAME")]

@@ -6,7 +6,6 @@
 //! | `--to NAME --files PATH` | a queue of one step, which alone works on these files | `step submit` |
 //! | `--review`, `--after ID` | a task on the blackboard, with claim, review and merge | `task merge` |
 
-use clap_complete::engine::ArgValueCandidates;
 use ensemble_app::acting::check_current;
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
@@ -40,7 +39,7 @@ pub(crate) struct CreateTask {
     #[command(flatten)]
     content: ContentFlags,
     /// The agent that does it
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
     #[arg(required_unless_present_any = ["review", "after"], conflicts_with_all = ["review", "after"])]
     to: Option<Name>,
     /// Have it claimed, reviewed and merged; `--files` then names its specification
