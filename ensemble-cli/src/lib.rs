@@ -2,7 +2,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `commands/<verb>` | one verb: its arguments, one use case, and what it prints |
+//! | `commands/<verb>` | one verb, or a few that belong together: arguments, one use case, and what it prints |
 //! | `mcp`, `api`, `hooks`, `live`, `wrap` | the other doors: tools, calls, agents' hooks, the live view, the wrappers |
 //! | `args`, `flags`, `completion` | global flags, flags that several verbs share, and how a shell completes them |
 //! | `context`, `output` | what a verb works with: the project, and where its output goes |

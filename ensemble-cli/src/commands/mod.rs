@@ -1,7 +1,6 @@
-//! The commands, one file each. To add one, write its file, and add a line to the list of modules and one to `verbs`,
-//! which places it in the tree of commands. Its arguments and its help are in its `Arguments`.
+//! The commands. To add one, write its file, and add a line to the list of modules and one to `verbs`, which places it
+//! in the tree of commands. Its arguments and its help are those of its type.
 
-mod abort;
 mod adopt;
 mod agent;
 mod analyze;
@@ -10,17 +9,17 @@ mod api;
 mod assign;
 mod attach;
 mod board;
-mod checkpoint;
 mod completions;
 mod conformance;
+mod controls;
 mod dead;
 mod discover;
 mod dispatch;
 mod doctor;
 mod down;
-mod extend;
 mod fsck;
 mod goal;
+mod held;
 mod help;
 mod hook;
 mod hooks;
@@ -38,27 +37,19 @@ mod migrate;
 mod notify;
 mod nudge;
 mod pane;
-mod pause;
 mod ping;
-mod plan_submit;
-mod pong;
 mod prime;
 mod projects;
 mod prompt;
 mod recall;
 mod recv;
-mod release;
 mod reply;
 mod report;
 mod request;
-mod requests;
-mod respond;
 mod restart;
-mod resume;
 mod review;
 mod schema;
 mod send;
-mod settle;
 mod spawn;
 mod sprint;
 mod status;

@@ -1,25 +1,32 @@
+use std::path::Path;
 use std::time::Duration;
 
-use ensemble_app::asking::{ask, refused, requests};
+use ensemble_app::asking::{PlanSubmission, ask, refused, requests, submit_plan};
 use ensemble_app::authority::authorize;
+use ensemble_app::content::STDIN;
 use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON, present_members};
-use ensemble_app::failure::Outcome;
+use ensemble_app::diagnostics::say;
+use ensemble_app::door_hints::queue_flag;
+use ensemble_app::exit_code::VerbExit;
+use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
 use ensemble_app::queue::ProjectQueue;
+use ensemble_app::text::{elapsed, one_line};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::message::period::whole_seconds;
 use ensemble_core::proto::request::AtExpiry;
-use ensemble_core::requests::NewRequest;
+use ensemble_core::requests::{NewRequest, RequestEntry};
 use ensemble_team::authority::AuthorityAct;
 
-use crate::args;
-use crate::completion;
 use crate::context::Context;
-use crate::flags::content::ContentFlags;
-use crate::flags::decision::OnSilence;
+use crate::flags::content::{ContentFlags, FileContent};
+use crate::flags::decision::{OnSilence, check_answer};
+use crate::output::STRONG;
 use crate::printing::departing::print_fates;
 use crate::printing::requests::{print_decided, print_sent};
 use crate::stand_in::start_watcher;
+use crate::{args, completion};
 
 /// Ask an agent for something that it approves or rejects
 ///
@@ -189,4 +196,189 @@ impl CancelRequest {
         let cancelled = requests.cancel(&id, &by, &self.reason);
         print_decided(context, &cancelled.map_err(refused)?)
     }
+}
+
+const SOURCE_CHARACTERS_MAX: usize = 200;
+
+/// Submit a plan for approval
+///
+/// With `--task` you can neither receive nor settle messages of that task before the plan is
+/// approved; after a rejection, submit the next plan. The answer is a message in your mailbox.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble request plan -f plan.md --task task-001
+  ensemble request plan -f - --to lead --wait 30m < plan.md")]
+pub(crate) struct SubmitPlan {
+    #[command(flatten)]
+    plan: FileContent,
+    /// Reviewer of the plan [default: who demands it or has reviewed the last one, or the lead]
+    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
+    to: Option<Name>,
+    /// The task that is not begun before the plan is approved
+    #[arg(long, value_name = "ID", value_parser = args::header)]
+    task: Option<String>,
+    /// Your own id: submitting the same again changes nothing [default: 8 new characters]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Wait up to DURATION for the review: exit code 0 if approved, 1 if not, 3 if still pending
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    wait: Option<Duration>,
+}
+
+impl SubmitPlan {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let from = context.actor()?;
+        let content = self.plan.read()?;
+        let queue = ProjectQueue::open(context)?;
+        let requests = requests(context, &queue)?;
+        let file = self.plan.path()?;
+        let source = (file != Path::new(STDIN)).then(|| one_line(&file.to_string_lossy()));
+        let source = source.map(|source| source.chars().take(SOURCE_CHARACTERS_MAX).collect());
+        let (to, task, id) = (self.to, self.task, self.id);
+        let plan = PlanSubmission { from, to, task, id, source, content };
+        let entry = submit_plan(context, &queue, plan)?;
+        print_sent(context, &requests, &queue, &entry, self.wait)
+    }
+}
+
+/// Answer a request that is addressed to you: a plan, a shutdown or any other
+///
+/// The first answer counts. A later one is refused, with the author and the time of the first. An
+/// agent cannot decide its own request.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "ensemble request answer <ID> --approve
+       ensemble request answer <ID> --reject --reason <TEXT>")]
+#[command(after_help = "Examples:
+  ensemble request answer 3f2a91c0 --approve
+  ensemble request answer 3f2a91c0 --reject --reason 'keep the old column until the next release'")]
+pub(crate) struct AnswerRequest {
+    /// Its id, as the message has it, or a unique beginning of it
+    #[arg(add = completion::requests())]
+    id: String,
+    /// Yes
+    #[arg(long, conflicts_with = "reject")]
+    approve: bool,
+    /// No
+    #[arg(long)]
+    reject: bool,
+    /// Why; the author of a rejected plan needs it for the next one
+    #[arg(long, alias = "feedback", value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl AnswerRequest {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        check_answer(self.approve, self.reject)?;
+        let by = context.actor()?;
+        let queue = ProjectQueue::open(context)?;
+        let requests = requests(context, &queue)?;
+        let id = ids::request(&requests, &self.id)?;
+        // The first of the people may have been asked as `operator`, before they had another name.
+        let asked = requests.find(&id)?.map(|entry| entry.request.to);
+        let earlier = context.project()?.earlier_mailbox(&by);
+        let by = earlier.filter(|it| asked.as_ref() == Some(it)).unwrap_or(by);
+        let entry = requests.respond(&id, &by, self.approve, &self.reason);
+        print_decided(context, &entry.map_err(refused)?)
+    }
+}
+
+/// List the requests, or show one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble request list --pending
+  ensemble request list 3f2a91c0
+  ensemble request list --json | jq -r 'select(.to == \"worker-1\") | .request_id'")]
+pub(crate) struct ListRequests {
+    /// Show this one, with what is asked
+    #[arg(add = completion::requests())]
+    id: Option<String>,
+    /// Only those without a decision
+    #[arg(long)]
+    pending: bool,
+}
+
+impl ListRequests {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let queue = ProjectQueue::open(context)?;
+        let requests = requests(context, &queue)?;
+        if let Some(id) = &self.id {
+            let entry = requests.get(&ids::request(&requests, id)?).map_err(refused)?;
+            return show(context, &entry);
+        }
+        let (mut entries, errors) = requests.list()?;
+        entries.retain(|entry| !self.pending || entry.decision.is_none());
+        if context.out.is_json() {
+            entries.iter().try_for_each(|entry| context.out.object(&entry.to_json()))?;
+        } else {
+            let heading = ["request", "kind", "state", "from", "to", "task", "age", "by"];
+            context.out.table(&heading, entries.iter().map(row).collect())?;
+        }
+        for error in &errors {
+            say(&error.to_string());
+        }
+        match errors.len() {
+            0 => Ok(()),
+            count => {
+                let unread = ensemble_app::text::plural(count as u64, "request");
+                Err(Failure::new(VerbExit::Corrupt, format!("{unread} cannot be read"))
+                    .with_hint("`ensemble status` says what helps"))
+            }
+        }
+    }
+}
+
+fn row(entry: &RequestEntry) -> Vec<String> {
+    let asked = &entry.request;
+    let by = entry.decision.as_ref().map_or_else(String::new, |decision| decision.by.to_string());
+    vec![
+        asked.request_id.to_string(),
+        asked.kind.to_string(),
+        entry.state().to_owned(),
+        asked.from.to_string(),
+        asked.to.to_string(),
+        asked.task_id.clone().unwrap_or_default(),
+        elapsed(SystemClock.wall().since(asked.created_at)),
+        by,
+    ]
+}
+
+fn show(context: &Context, entry: &RequestEntry) -> Outcome {
+    let asked = &entry.request;
+    if context.out.is_json() {
+        let mut object = entry.to_json();
+        object[&asked.content_field] = asked.content.as_str().into();
+        return context.out.object(&object);
+    }
+    let decision = entry.decision.as_ref();
+    let headers = [
+        ("request", Some(context.out.paint(STRONG, &asked.request_id))),
+        ("kind", Some(asked.kind.to_string())),
+        ("state", Some(entry.state().to_owned())),
+        ("from", Some(asked.from.to_string())),
+        ("to", Some(asked.to.to_string())),
+        ("task", asked.task_id.as_deref().map(one_line)),
+        ("round", asked.round.map(|round| round.to_string())),
+        ("previous", asked.previous.as_ref().map(ToString::to_string)),
+        ("asked", Some(asked.created_at.to_string())),
+        ("deadline", Some(asked.deadline_at().to_string())),
+        ("decided", decision.map(|d| format!("{} by {}", d.at, d.by))),
+        ("comment", decision.map(|d| one_line(&d.comment)).filter(|text| !text.is_empty())),
+    ];
+    for (name, value) in headers {
+        if let Some(value) = value {
+            context.out.line(format!("{name:<8} {value}"))?;
+        }
+    }
+    context.out.line("")?;
+    context.out.content(asked.content.as_bytes())?;
+    if !asked.content.ends_with('\n') {
+        context.out.line("")?;
+    }
+    if decision.is_some() {
+        return Ok(());
+    }
+    let (answer, to) = (format!("ensemble request answer {}", asked.request_id), &asked.to);
+    let who = format!("--as {to}{}", queue_flag(context.queue_flag()));
+    context.out.line(format!("\n{to} decides: {answer} --approve {who}"))?;
+    context.out.line(format!("          or: {answer} --reject {who}"))
 }

@@ -18,11 +18,10 @@ use super::log::{escalations, export};
 use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
-    abort, adopt, agent, analyze, anomaly, api, assign, attach, board, checkpoint, completions,
-    conformance, dead, discover, dispatch, doctor, down, extend, fsck, goal, help, hook, hooks,
-    inbox, init, instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane, pause,
-    ping, plan_submit, pong, prime, projects, prompt, recall, recv, release, reply, report,
-    request, requests, respond, restart, resume, review, schema, send, settle, spawn, sprint,
+    adopt, agent, analyze, anomaly, api, assign, attach, board, completions, conformance, controls,
+    dead, discover, dispatch, doctor, down, fsck, goal, held, help, hook, hooks, inbox, init,
+    instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane, ping, prime, projects,
+    prompt, recall, recv, reply, report, request, restart, review, schema, send, spawn, sprint,
     status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
 };
 use crate::args::GlobalFlags;
@@ -85,13 +84,13 @@ const fn tool_schemas() -> Vec<(&'static str, serde_json::Value)> {
 }
 
 macro_rules! verbs {
-    ($($(#[$condition:meta])? $place:literal => $variant:ident($module:ident $(, $given:expr)*),)*) => {
+    ($($(#[$condition:meta])? $place:literal => $variant:ident($arguments:ty $(, $given:expr)*),)*) => {
         #[derive(Debug)]
         pub(crate) enum Verb {
             $(
                 // Its help is that of its arguments.
                 $(#[$condition])?
-                $variant($module::Arguments),
+                $variant($arguments),
             )*
         }
 
@@ -102,7 +101,7 @@ macro_rules! verbs {
             fn described(place: &'static str) -> Command {
                 let name = place.rsplit_once(' ').map_or(place, |(_, name)| name);
                 match place {
-                    $($(#[$condition])? $place => in_any_case($module::Arguments::augment_args(Command::new(name))),)*
+                    $($(#[$condition])? $place => in_any_case(<$arguments>::augment_args(Command::new(name))),)*
                     _ => Command::new(name),
                 }
             }
@@ -110,7 +109,7 @@ macro_rules! verbs {
             fn read(place: &str, matches: &ArgMatches) -> Result<Self, clap::Error> {
                 match place {
                     $($(#[$condition])? $place => {
-                        $module::Arguments::from_arg_matches(matches).map(Self::$variant)
+                        <$arguments>::from_arg_matches(matches).map(Self::$variant)
                     })*
                     _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
                 }
@@ -136,86 +135,86 @@ macro_rules! verbs {
 }
 
 verbs! {
-    "claude" => Claude(claude),
-    "codex" => Codex(codex),
-    "opencode" => Opencode(opencode),
-    "gemini" => Gemini(gemini),
-    "up" => Up(up),
-    "down" => Down(down),
-    "team" => Team(team),
-    "agent" => Agent(agent),
-    "agent start" => Spawn(spawn),
-    "agent restart" => Restart(restart),
-    "agent join" => Join(join),
-    "agent adopt" => Adopt(adopt),
-    "agent attach" => Attach(attach),
-    "agent whoami" => Whoami(whoami),
-    "agent prime" => Prime(prime),
-    "agent inspect" => Pane(pane),
-    "agent nudge" => Nudge(nudge),
-    "agent ping" => Ping(ping),
-    "agent pong" => Pong(pong),
-    "agent instruct" => Instruct(instruct),
-    "agent supervise" => Supervise(supervise),
-    "agent usage" => Usage(usage),
-    "status" => Status(status),
-    "top" => Top(top),
-    "why" => Why(why),
-    "log" => Log(log),
-    "log escalations" => Escalations(escalations),
-    "log export" => Export(export),
-    "send" => Send(send),
-    "recv" => Recv(recv),
-    "reply" => Reply(reply),
-    "settle" => Settle(settle),
-    "inbox" => Inbox(inbox),
-    "dead" => Dead(dead),
-    "mailbox" => Mailbox(mailbox),
-    "mailbox extend" => Extend(extend),
-    "mailbox release" => Release(release),
-    "mailbox recall" => Recall(recall),
-    "assign" => Assign(assign),
-    "report" => Report(report),
-    "task" => Task(task),
-    "task review" => Review(review),
-    "task summary" => Summary(summary),
-    "task dispatch" => Dispatch(dispatch),
-    "request" => Request(request),
-    "request plan" => PlanSubmit(plan_submit),
-    "request answer" => Respond(respond),
-    "request list" => Requests(requests),
-    "pause" => Pause(pause),
-    "resume" => Resume(resume),
-    "board" => Board(board),
-    "board goal" => Goal(goal),
-    "board sprint" => Sprint(sprint),
-    "board discover" => Discover(discover),
-    "board anomaly" => Anomaly(anomaly),
-    "board analyze" => Analyze(analyze),
-    "board prompt" => Prompt(prompt),
-    "board checkpoint" => Checkpoint(checkpoint),
-    "board abort" => Abort(abort),
-    "step" => Step(step),
-    "init" => Init(init),
-    "doctor" => Doctor(doctor),
-    "demo" => Demo(demo),
-    "admin watch" => Watch(watch),
-    "admin hooks" => Hooks(hooks),
-    "admin hook" => Hook(hook),
+    "claude" => Claude(claude::Arguments),
+    "codex" => Codex(codex::Arguments),
+    "opencode" => Opencode(opencode::Arguments),
+    "gemini" => Gemini(gemini::Arguments),
+    "up" => Up(up::Arguments),
+    "down" => Down(down::Arguments),
+    "team" => Team(team::Arguments),
+    "agent" => Agent(agent::Arguments),
+    "agent start" => Spawn(spawn::Arguments),
+    "agent restart" => Restart(restart::Arguments),
+    "agent join" => Join(join::Arguments),
+    "agent adopt" => Adopt(adopt::Arguments),
+    "agent attach" => Attach(attach::Arguments),
+    "agent whoami" => Whoami(whoami::Arguments),
+    "agent prime" => Prime(prime::Arguments),
+    "agent inspect" => Pane(pane::Arguments),
+    "agent nudge" => Nudge(nudge::Arguments),
+    "agent ping" => Ping(ping::PingWorker),
+    "agent pong" => Pong(ping::AnswerPing),
+    "agent instruct" => Instruct(instruct::Arguments),
+    "agent supervise" => Supervise(supervise::Arguments),
+    "agent usage" => Usage(usage::Arguments),
+    "status" => Status(status::Arguments),
+    "top" => Top(top::Arguments),
+    "why" => Why(why::Arguments),
+    "log" => Log(log::Arguments),
+    "log escalations" => Escalations(escalations::Arguments),
+    "log export" => Export(export::Arguments),
+    "send" => Send(send::Arguments),
+    "recv" => Recv(recv::Arguments),
+    "reply" => Reply(reply::Arguments),
+    "settle" => Settle(held::SettleMessage),
+    "inbox" => Inbox(inbox::Arguments),
+    "dead" => Dead(dead::Arguments),
+    "mailbox" => Mailbox(mailbox::Arguments),
+    "mailbox extend" => Extend(held::ExtendMessage),
+    "mailbox release" => Release(held::ReleaseMessage),
+    "mailbox recall" => Recall(recall::Arguments),
+    "assign" => Assign(assign::Arguments),
+    "report" => Report(report::Arguments),
+    "task" => Task(task::Arguments),
+    "task review" => Review(review::Arguments),
+    "task summary" => Summary(summary::Arguments),
+    "task dispatch" => Dispatch(dispatch::Arguments),
+    "request" => Request(request::Arguments),
+    "request plan" => PlanSubmit(request::SubmitPlan),
+    "request answer" => Respond(request::AnswerRequest),
+    "request list" => Requests(request::ListRequests),
+    "pause" => Pause(controls::PauseTeam),
+    "resume" => Resume(controls::ResumeTeam),
+    "board" => Board(board::Arguments),
+    "board goal" => Goal(goal::Arguments),
+    "board sprint" => Sprint(sprint::Arguments),
+    "board discover" => Discover(discover::Arguments),
+    "board anomaly" => Anomaly(anomaly::Arguments),
+    "board analyze" => Analyze(analyze::Arguments),
+    "board prompt" => Prompt(prompt::Arguments),
+    "board checkpoint" => Checkpoint(controls::CheckpointSprint),
+    "board abort" => Abort(controls::AbortSprint),
+    "step" => Step(step::Arguments),
+    "init" => Init(init::Arguments),
+    "doctor" => Doctor(doctor::Arguments),
+    "demo" => Demo(demo::Arguments),
+    "admin watch" => Watch(watch::Arguments),
+    "admin hooks" => Hooks(hooks::Arguments),
+    "admin hook" => Hook(hook::Arguments),
     #[cfg(feature = "mcp")]
-    "admin mcp" => Mcp(mcp, calls::read_hint),
-    "admin api" => Api(api, calls::call, calls::read_hint),
-    "admin projects" => Projects(projects),
-    "admin notify" => Notify(notify),
-    "admin tmux-status" => TmuxStatus(tmux_status),
-    "admin migrate" => Migrate(migrate),
-    "admin fsck" => Fsck(fsck),
-    "admin lint" => Lint(lint),
-    "admin schema" => Schema(schema, program(), tool_schemas),
-    "admin conformance" => Conformance(conformance),
-    "admin completions" => Completions(completions),
-    "admin man" => Man(man, program()),
-    "help" => Help(help, program()),
+    "admin mcp" => Mcp(mcp::Arguments, calls::read_hint),
+    "admin api" => Api(api::Arguments, calls::call, calls::read_hint),
+    "admin projects" => Projects(projects::Arguments),
+    "admin notify" => Notify(notify::Arguments),
+    "admin tmux-status" => TmuxStatus(tmux_status::Arguments),
+    "admin migrate" => Migrate(migrate::Arguments),
+    "admin fsck" => Fsck(fsck::Arguments),
+    "admin lint" => Lint(lint::Arguments),
+    "admin schema" => Schema(schema::Arguments, program(), tool_schemas),
+    "admin conformance" => Conformance(conformance::Arguments),
+    "admin completions" => Completions(completions::Arguments),
+    "admin man" => Man(man::Arguments, program()),
+    "help" => Help(help::Arguments, program()),
 }
 
 const ADMIN_ABOUT: &str = "Plumbing: watcher, hooks, MCP, servers, checks, schemas, shell";

@@ -2,5 +2,4 @@ pub(crate) mod checks;
 pub(crate) mod content;
 pub(crate) mod decision;
 pub(crate) mod epoch;
-pub(crate) mod held;
 pub(crate) mod waiting;

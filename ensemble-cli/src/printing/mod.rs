@@ -1,6 +1,5 @@
 pub(crate) mod batches;
 pub(crate) mod content;
-pub(crate) mod controls;
 pub(crate) mod conversation;
 pub(crate) mod departing;
 pub(crate) mod overview;

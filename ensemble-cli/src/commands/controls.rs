@@ -1,24 +1,86 @@
-use ensemble_app::controls::{ControlPlace, authorize_resume, control_place, lift_control};
+//! The files that stop a team, and what lets it continue.
+
+use ensemble_app::authority::authorize;
+use ensemble_app::controls::{
+    ControlPlace, PutControl, authorize_resume, control_place, lift_control, put_control,
+    step_stopped_sprint,
+};
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::text::{one_line, with_members};
+use ensemble_team::authority::AuthorityAct;
 use ensemble_team::board::{ActiveControl, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
 use crate::context::Context;
 
+/// Stop starting new work until `ensemble resume`
+///
+/// Puts PAUSE beside the blackboard, or into `.ensemble/` without one. It holds for mail, the blackboard,
+/// steps and assignments. Agents at work finish what they hold.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseTeam {
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl PauseTeam {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        print_control(context, &put_control(context, ControlFile::Pause, &self.reason)?)
+    }
+}
+
+/// Stop the sprint for a review by a person, until `ensemble resume`
+///
+/// Puts CHECKPOINT beside the blackboard; a sprint that runs becomes CHECKPOINT.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckpointSprint {
+    /// What the person must review
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl CheckpointSprint {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        print_control(context, &put_control(context, ControlFile::Checkpoint, &self.reason)?)?;
+        step_stopped_sprint(context, SprintEvent::Checkpoint)
+    }
+}
+
+/// Stop all supervised agents, and end the sprint
+///
+/// Puts ABORT beside the blackboard: supervisors end their agents and themselves. What is in the
+/// worktrees stays there. The sprint is ABORTED, which is final; the goal is not touched.
+/// An agent needs authority for it: `authority` in ensemble.yaml.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AbortSprint {
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl AbortSprint {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        authorize(context, AuthorityAct::Abort)?;
+        print_control(context, &put_control(context, ControlFile::Abort, &self.reason)?)?;
+        step_stopped_sprint(context, SprintEvent::Abort)
+    }
+}
+
 /// Let the team continue: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
 ///
 /// Only this command acknowledges: the anomalies so far count no more. A person must run it: it is
 /// refused to agents, unless `authority: {resume: […]}` in ensemble.yaml lists them.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ResumeTeam {
     /// Remove ABORT, too; a sprint that was aborted stays so
     #[arg(long)]
     lift_abort: bool,
 }
 
-impl Arguments {
+impl ResumeTeam {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let by = authorize_resume(context)?;
         let place = control_place(context)?;
@@ -84,4 +146,16 @@ fn lift(
     let removed = lifted.iter().map(|file| format!("{} removed", file.name()));
     let told: Vec<String> = removed.chain(more.into_iter().flatten().map(str::to_owned)).collect();
     context.out.print_answer(&object, format!("resumed: {}", told.join(", ")))
+}
+
+fn print_control(context: &Context, put: &PutControl) -> Outcome {
+    let PutControl { control, is_new } = put;
+    let object = with_members(json!(control), &json!({ "put": is_new }));
+    let text = match is_new {
+        true => control.title(),
+        false => format!("already in force: {}", control.title()),
+    };
+    let reason =
+        if control.reason.is_empty() { String::new() } else { format!(": {}", control.reason) };
+    context.out.print_answer(&object, one_line(&format!("{text}{reason}")))
 }
