@@ -64,7 +64,8 @@ pub(crate) fn requests() -> ArgValueCandidates {
 /// Things that have a story and have not ended: messages, requests and agents.
 pub(crate) fn stories() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let queued = [unfinished_messages as QueueWords, request_ids].into_iter().flat_map(candidates);
+        let queued =
+            [unfinished_messages as QueueWords, request_ids].into_iter().flat_map(candidates);
         queued.chain(agent_names()).collect()
     })
 }

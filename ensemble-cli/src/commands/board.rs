@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::output::{BAD, STRONG, WARNING};
-use crate::printing::tasks::print_tasks;
+use crate::printing::print_tasks;
 
 mod edit;
 

@@ -1,3 +1,8 @@
+mod hold;
+mod others;
+mod workers;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,17 +23,11 @@ use ensemble_team::driver::{
     BatchProgress, Batches, DispatchRun, INSTRUCTION_TYPE, SummaryOutcome, TaskBatch, plan_of,
 };
 
-mod hold;
-mod others;
-mod remarks;
-mod workers;
-
 use self::hold::InstructionHold;
 use self::others::OtherMail;
-use self::remarks::LastRemarks;
 use self::workers::DispatchTeam;
 use crate::context::Context;
-use crate::printing::batches::print_summary;
+use crate::printing::print_summary;
 
 const DISPATCH: &str = "dispatch";
 const MESSAGES_MAX: usize = 1_000;
@@ -357,5 +356,17 @@ fn print(context: &Context, job: &DispatchJob, told: &SummaryOutcome) -> Outcome
     match told.summary().failed_tasks {
         0 => Ok(()),
         failed => Err(Failure::refused(format!("{failed} of the tasks were not done"))),
+    }
+}
+
+#[derive(Debug, Default)]
+struct LastRemarks(BTreeSet<String>);
+
+impl LastRemarks {
+    /// Says those of the failures of an attempt that are new. All others have ended.
+    fn say_new(&mut self, failures: impl IntoIterator<Item = String>) {
+        let failures: BTreeSet<String> = failures.into_iter().collect();
+        failures.difference(&self.0).for_each(|text| say(text));
+        self.0 = failures;
     }
 }

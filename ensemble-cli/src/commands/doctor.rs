@@ -4,7 +4,6 @@ mod machine;
 mod place;
 mod queue;
 mod servers;
-mod steps;
 mod trust;
 
 use ensemble_app::door_hints::name_queue;
@@ -51,7 +50,7 @@ impl Arguments {
             if !is_away {
                 checks.extend(board::merges(context));
             }
-            checks.extend(steps::check(context)?);
+            checks.extend(servers::check_steps(context)?);
             // Where the mail is on servers, whether they answer comes first.
             checks.splice(..0, servers::checks(context)?);
         }

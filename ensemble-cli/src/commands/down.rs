@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::context::Context;
-use crate::printing::departing::print_fates;
+use crate::printing::print_fates;
 use crate::stand_in::start_watcher;
 
 const REASON: &str = "The team is going down. Please shut down gracefully.";

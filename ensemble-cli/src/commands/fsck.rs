@@ -13,15 +13,13 @@ use ensemble_project::attention::{StrandedFile, UnreadablePart};
 use ensemble_project::overview::{MisplacedPart, find_misplaced};
 use ensemble_project::panes::read_all as read_all_panes;
 use ensemble_project::stranded::find_stranded;
-use ensemble_team::board::BoardTask;
+use ensemble_team::board::{BoardFinding, BoardTask};
+use ensemble_team::steps::{STEPS_FILE, StepOptions};
 use ensemble_team::worktree::WorktreeFinding;
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::{BAD, FAINT, GOOD};
-
-mod board;
-mod steps;
 
 /// Check the whole queue, opening every message, the blackboard, the steps and the worktrees of tasks
 ///
@@ -64,9 +62,9 @@ impl Arguments {
         found.extend(state_faults(project).into_iter().filter(|it| !is_caused(&it.problem)));
         let worktrees = self.worktrees(context, &mut notes);
         found.extend(unless_broken("worktrees", worktrees, &mut unchecked));
-        let board = board::check_board(context, self.repair, &mut notes);
+        let board = check_board(context, self.repair, &mut notes);
         found.extend(unless_broken("blackboard", board, &mut unchecked));
-        found.extend(steps::find_faults(project, &mut notes));
+        found.extend(find_step_faults(project, &mut notes));
         found.extend(unchecked.into_iter().filter(|part| !is_caused(&part.problem)));
         found.iter().try_for_each(|problem| problem.print(context))?;
         for note in &notes {
@@ -240,4 +238,61 @@ fn box_notes(context: &Context) -> Outcome<Vec<FsckNote>> {
     Ok(found
         .map(|StrandedFile { path, why, help }| FsckNote { path, text: format!("{why}; {help}") })
         .collect())
+}
+
+/// The problems; what harms nothing is added to the notes. Without a blackboard there are none.
+fn check_board(
+    context: &Context,
+    repair: bool,
+    notes: &mut Vec<FsckNote>,
+) -> Outcome<Vec<FoundProblem>> {
+    let found = match context.board_if_any() {
+        Ok(None) => return Ok(Vec::new()),
+        Ok(Some(board)) => board.fsck(repair)?,
+        // The files of this host are checked without the servers.
+        Err(failure) if context.project()?.has_shared_board() => {
+            let (path, text) = ("the blackboard".to_owned(), failure.text());
+            notes.push(FsckNote { path, text: format!("was not checked: {text}") });
+            return Ok(Vec::new());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let (harmless, problems): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.is_note);
+    let note = |BoardFinding { path, problem: text, .. }| FsckNote { path, text };
+    notes.extend(harmless.into_iter().map(note));
+    Ok(problems.iter().map(on_board).collect())
+}
+
+fn on_board(finding: &BoardFinding) -> FoundProblem {
+    FoundProblem {
+        object: json!(finding),
+        path: finding.path.clone(),
+        problem: finding.problem.clone(),
+        is_repaired: finding.repaired,
+        state: if finding.is_repairable { REPAIRABLE } else { BROKEN },
+    }
+}
+
+/// All that is wrong with the file. Nothing here repairs it: the words of SQLite say what is lost. A server checks its
+/// own, which is said in a note.
+fn find_step_faults(project: &Project, notes: &mut Vec<FsckNote>) -> Vec<FoundProblem> {
+    if !project.has_steps() {
+        return Vec::new();
+    }
+    if project.has_shared_steps() {
+        let text = "are on a server, and were not checked".to_owned();
+        notes.push(FsckNote { path: "the steps".to_owned(), text });
+        return Vec::new();
+    }
+    let opened = project.open_steps(StepOptions::new(project.root()));
+    let faults = opened.and_then(|steps| steps.check_database());
+    let path = project.state.join(STEPS_FILE).display().to_string();
+    let fault = |problem: String| FoundProblem {
+        object: json!({ "path": path, "problem": problem, "repaired": false }),
+        ..FoundProblem::broken(&path, problem)
+    };
+    match faults {
+        Ok(problems) => problems.into_iter().map(fault).collect(),
+        Err(error) => vec![fault(error.to_string())],
+    }
 }

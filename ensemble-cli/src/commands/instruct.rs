@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::args;
 use crate::context::Context;
 use crate::flags::content::FileContent;
-use crate::printing::batches::print_summary;
+use crate::printing::print_summary;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Hand tasks to Dispatch, and wait for their summary

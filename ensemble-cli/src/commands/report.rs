@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::context::Context;
-use crate::flags::checks::CheckFlags;
+use crate::flags::CheckFlags;
 
 /// Report how a task ended
 ///

@@ -21,9 +21,9 @@ use ensemble_team::authority::AuthorityAct;
 
 use crate::context::Context;
 use crate::flags::content::{ContentFlags, FileContent};
-use crate::flags::decision::{OnSilence, check_answer};
+use crate::flags::{OnSilence, check_answer};
 use crate::output::STRONG;
-use crate::printing::departing::print_fates;
+use crate::printing::print_fates;
 use crate::printing::requests::{print_decided, print_sent};
 use crate::stand_in::start_watcher;
 use crate::{args, completion};

@@ -13,7 +13,7 @@ use ensemble_team::roster::{Member, MemberOrigin};
 
 use crate::completion;
 use crate::context::Context;
-use crate::printing::departing::print_fates as report_end;
+use crate::printing::print_fates as report_end;
 use crate::printing::starting::print_brought as report_start;
 use crate::stand_in::start_watcher;
 

@@ -15,7 +15,7 @@ use ensemble_team::driver::{Batches, Dispatcher, SummaryOutcome, TaskBatch, batc
 
 use crate::args;
 use crate::context::Context;
-use crate::printing::batches::print_summary;
+use crate::printing::print_summary;
 
 /// Gather the reports of a batch and report to the conductor, once
 ///

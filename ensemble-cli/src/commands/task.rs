@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::STRONG;
-use crate::printing::tasks::print_tasks;
+use crate::printing::print_tasks;
 
 mod claim;
 mod hand_in;
 mod merge;
 mod new;
-mod plan;
 
 /// Hand out tasks, and follow them: by mail, in steps or on the blackboard
 #[derive(Debug, clap::Args)]
@@ -36,16 +35,19 @@ enum Verb {
     New(new::CreateTask),
     Add(AddTask),
     List(ListTasks),
-    Show(ShowTask),
-    Finalize(plan::FinalizeTask),
+    /// Show a task
+    Show(OneTask),
+    /// Allow a draft to be claimed
+    Finalize(OneTask),
     Block(BlockTask),
-    Unblock(plan::UnblockTask),
+    /// Let any agent claim a blocked task again
+    Unblock(OneTask),
     Supersede(SupersedeTask),
     Claim(claim::ClaimTask),
     Submit(hand_in::SubmitTask),
     Verdict(hand_in::JudgeTask),
     Merge(merge::MergeTask),
-    Abandon(plan::AbandonTask),
+    Abandon(AbandonTask),
 }
 
 impl Arguments {
@@ -54,14 +56,10 @@ impl Arguments {
             Verb::New(new) => new.run(context),
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Finalize(plan::FinalizeTask { id }) => {
-                change(context, &id, |board| board.finalize(&id))
-            }
+            Verb::Show(OneTask { id }) => show(context, &id),
+            Verb::Finalize(OneTask { id }) => change(context, &id, |board| board.finalize(&id)),
             Verb::Block(block) => block.run(context),
-            Verb::Unblock(plan::UnblockTask { id }) => {
-                change(context, &id, |board| board.unblock(&id))
-            }
+            Verb::Unblock(OneTask { id }) => change(context, &id, |board| board.unblock(&id)),
             Verb::Supersede(SupersedeTask { id, by, reason }) => {
                 change(context, &id, |board| board.supersede(&id, &by, &reason))
             }
@@ -69,11 +67,27 @@ impl Arguments {
             Verb::Submit(submit) => submit.run(context),
             Verb::Verdict(verdict) => verdict.run(context),
             Verb::Merge(merge) => merge.run(context),
-            Verb::Abandon(plan::AbandonTask { id, reason }) => {
+            Verb::Abandon(AbandonTask { id, reason }) => {
                 change(context, &id, |board| board.abandon(&id, &reason))
             }
         }
     }
+}
+
+#[derive(Debug, clap::Args)]
+struct OneTask {
+    /// Id of the task
+    id: Name,
+}
+
+/// Give up a blocked task that is no longer needed
+#[derive(Debug, clap::Args)]
+struct AbandonTask {
+    /// Id of the task
+    id: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
 }
 
 /// Add a task to the blackboard
@@ -161,42 +175,33 @@ impl ListTasks {
     }
 }
 
-/// Show a task
-#[derive(Debug, clap::Args)]
-struct ShowTask {
-    /// Id of the task
-    id: Name,
-}
-
-impl ShowTask {
-    fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let state = board.read()?;
-        let task = state.require_task(&self.id)?;
-        if context.out.is_json() {
-            return context.out.object(&describe_task(&state, task));
-        }
-        let title = format!("{} {}", task.id, task.status.as_str());
-        context.out.line(context.out.paint(STRONG, title))?;
-        let Value::Object(fields) = json!(task) else { return Ok(()) };
-        for (name, value) in fields {
-            let shown = match &value {
-                Value::Null => continue,
-                Value::Array(items) if items.is_empty() => continue,
-                Value::String(text) if text.contains('\n') => {
-                    let lines = printable(text).replace('\n', "\n    ");
-                    format!("\n    {}", lines.trim_end())
-                }
-                Value::String(text) => format!(" {}", one_line(text)),
-                Value::Array(items) if name == "history" => items.iter().map(happened).collect(),
-                other => format!(" {}", one_line(&other.to_string())),
-            };
-            if !["id", "status"].contains(&name.as_str()) {
-                context.out.line(format!("  {name}:{shown}"))?;
-            }
-        }
-        Ok(())
+fn show(context: &Context, id: &Name) -> Outcome {
+    let board = context.board()?;
+    let state = board.read()?;
+    let task = state.require_task(id)?;
+    if context.out.is_json() {
+        return context.out.object(&describe_task(&state, task));
     }
+    let title = format!("{} {}", task.id, task.status.as_str());
+    context.out.line(context.out.paint(STRONG, title))?;
+    let Value::Object(fields) = json!(task) else { return Ok(()) };
+    for (name, value) in fields {
+        let shown = match &value {
+            Value::Null => continue,
+            Value::Array(items) if items.is_empty() => continue,
+            Value::String(text) if text.contains('\n') => {
+                let lines = printable(text).replace('\n', "\n    ");
+                format!("\n    {}", lines.trim_end())
+            }
+            Value::String(text) => format!(" {}", one_line(text)),
+            Value::Array(items) if name == "history" => items.iter().map(happened).collect(),
+            other => format!(" {}", one_line(&other.to_string())),
+        };
+        if !["id", "status"].contains(&name.as_str()) {
+            context.out.line(format!("  {name}:{shown}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn happened(line: &Value) -> String {

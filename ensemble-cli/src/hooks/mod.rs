@@ -36,7 +36,6 @@
 //! *Whose hook* this is follows from pass and process tree, as for all verbs. A program of the same kind that the
 //! agent has started itself, or one of its subagents, gets none of the agent's mail.
 
-mod answer;
 mod carry;
 mod companion;
 mod conversation;
@@ -49,7 +48,6 @@ mod ping;
 mod reminder;
 mod report;
 mod rpc;
-mod spent;
 mod voice;
 mod waiter;
 

@@ -9,12 +9,21 @@
 //! | `notification` | blocked by a permission or a question; idle; working; or as before |
 //! | `failure` | limited, or failed with the error |
 //! | `end` | ended; after `/clear`, as before: a new session follows |
+//!
+//! What an agent has used, where its program keeps no record that could be read: the plugin says it with its hooks, or
+//! the agent with the end of a turn, and this writes the record, `.ensemble/sessions/NAME.usage.ndjson`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
 
 use ensemble_app::agent_program::AgentProgram;
+use ensemble_core::durable::{Dir, FileModes};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::MessageId;
 use ensemble_tmux::session::{Activity, AgentSession};
+use serde_json::json;
 
-use super::{Event, EventInput, Hook, spent};
+use super::{Event, EventInput, Hook};
 
 /// The state after this event; `None` if the event does not change it.
 fn activity(hook: &Hook<'_>) -> Option<(Activity, Option<String>)> {
@@ -60,7 +69,7 @@ pub(super) fn changes_nothing(hook: &Hook<'_>, session: &AgentSession, due: &[Me
     let same_session = session.id == hook.input.session_id && is_same_process(hook, session);
     let record = hook.input.transcript_path.as_ref();
     let is_known = record.is_none_or(|record| session.records.contains(record));
-    let used_nothing = !spent::is_said(hook);
+    let used_nothing = !is_usage_said(hook);
     same_state
         && same_session
         && is_known
@@ -117,10 +126,40 @@ pub(super) fn record_event(hook: &Hook<'_>, session: &mut AgentSession) {
     if let Some(record) = &input.transcript_path {
         session.add_record(record);
     }
-    if let Some(record) = spent::append(hook) {
+    if let Some(record) = append_usage(hook) {
         session.add_record(&record);
     }
     if let Some((activity, detail)) = activity(hook) {
         session.set(activity, detail);
     }
+}
+
+/// The largest record, in bytes; what comes after is not counted.
+const RECORD_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+fn is_usage_said(hook: &Hook<'_>) -> bool {
+    matches!(hook.program, AgentProgram::Opencode | AgentProgram::Acp)
+        && (hook.event == Event::Prompt || !hook.input.usage.is_empty())
+}
+
+/// Adds what the event says. The path of the record; none if nothing was added.
+fn append_usage(hook: &Hook<'_>) -> Option<PathBuf> {
+    if !is_usage_said(hook) {
+        return None;
+    }
+    let name = format!("{}.usage.ndjson", hook.agent);
+    let sessions = Dir::open(hook.sessions.dir()).ok()?;
+    let mut file = sessions.open_append(&name, FileModes::default()).ok()?;
+    if file.metadata().ok()?.len() > RECORD_BYTES_MAX {
+        return None;
+    }
+    let mut lines = String::new();
+    if hook.event == Event::Prompt {
+        lines.push_str(&format!("{}\n", json!({ "at": SystemClock.wall(), "turn": true })));
+    }
+    for message in &hook.input.usage {
+        lines.push_str(&format!("{message}\n"));
+    }
+    file.write_all(lines.as_bytes()).ok()?;
+    Some(sessions.path().join(name))
 }

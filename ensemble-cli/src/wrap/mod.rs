@@ -13,21 +13,20 @@
 //! | SIGKILL to the wrapper | gets SIGHUP from the system, as at a closed window | stays; its process is gone, so its name is free | raw: `reset` |
 //! | the agent is stopped | – | stays | as it was, until the wrapper continues |
 
-mod name;
 mod osc;
 mod pty;
 mod user;
 
-use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_app::new_queue::ensure_queue;
 use ensemble_app::starting;
 use ensemble_app::watcher_start::keep_watcher;
@@ -39,13 +38,13 @@ use ensemble_project::Project;
 use ensemble_project::team::{AgentPlan, PreparedLaunch, ProjectTeam};
 use ensemble_tmux::terminal::TerminalDoor;
 use ensemble_tmux::tmux::Binding;
+use pty::{NoTerminal, PtyTerminal};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
+use user::UserTerminal;
 
 use crate::context::Context;
-use pty::{NoTerminal, PtyTerminal};
-use user::UserTerminal;
 
 /// How long an agent may take to end after a signal, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
@@ -70,7 +69,7 @@ pub(crate) fn run(context: &Context, provider: &str, wish: WrapOptions) -> Outco
     }
     let team = starting::open(context, &spool)?;
     let lock = team.lock()?;
-    let plan = name::plan(project, provider, &wish)?;
+    let plan = plan_agent(project, provider, &wish)?;
     if let Some(program) = plan.unknown_program() {
         let text = format!("{program}: command not found");
         let hint = format!("install {program}, or put it on the PATH");
@@ -237,4 +236,45 @@ fn end(pid: Pid, signal: i32) {
 fn code_of(status: ExitStatus) -> i32 {
     const BY_SIGNAL: i32 = 128;
     status.code().or_else(|| status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1)
+}
+
+fn plan_agent(project: &Project, provider: &str, wish: &WrapOptions) -> Outcome<AgentPlan> {
+    let name = match &wish.name {
+        Some(name) => check_free(project, name)?,
+        None => find_free_name(project, provider)?,
+    };
+    let mut agent = project.config.agents.get(&name).cloned().unwrap_or_default();
+    let profiles = project.profiles()?;
+    // Another program is not started by the command of the one that is configured.
+    if agent.provider.as_deref() != Some(provider) {
+        agent.command = None;
+    }
+    if agent.command.is_none() {
+        let usual = profiles.get(provider)?.open_command().map(str::to_owned);
+        agent.command = usual.map(|usual| without_repeated(&usual, &wish.arguments));
+    }
+    agent.provider = Some(provider.to_owned());
+    agent.role = wish.role.clone().or(agent.role);
+    agent.pane = None;
+    // Without a configured one, it starts where the person is.
+    agent.directory = match agent.directory {
+        Some(directory) => Some(directory),
+        None => Some(std::env::current_dir()?),
+    };
+    Ok(AgentPlan::configured(project, &profiles, &name, &agent)?)
+}
+
+/// The profile's command without the flags that the person gives as well: programs refuse a flag that comes twice.
+fn without_repeated(command: &str, said: &[String]) -> String {
+    let is_repeated = |word: &&str| word.starts_with('-') && said.iter().any(|it| it == word);
+    let words: Vec<&str> = command.split(' ').filter(|word| !is_repeated(word)).collect();
+    words.join(" ")
+}
+
+fn check_free(project: &Project, name: &Name) -> Outcome<Name> {
+    match project.roster().get(name)? {
+        Some(member) if !is_free(&member) => Err(Failure::refused(format!("{name} is up already"))
+            .with_hint("take another name; `ensemble team` shows all")),
+        _ => Ok(name.clone()),
+    }
 }

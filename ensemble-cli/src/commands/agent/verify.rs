@@ -9,7 +9,7 @@ use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::flags::epoch::EpochFlag;
+use crate::flags::EpochFlag;
 
 /// Check that you may begin: entry, lease, assignment, worktree, commit
 ///

@@ -21,8 +21,7 @@ use ensemble_core::spool::{Found, State};
 use ensemble_reports::contract::{self, Reading, Status, TaskReport};
 use ensemble_team::driver::{INSTRUCTION_TYPE, TaskBatch};
 
-use super::remarks::LastRemarks;
-use super::{MESSAGES_MAX, settle};
+use super::{LastRemarks, MESSAGES_MAX, settle};
 
 const CONDUCTOR: &str = "conductor";
 const REPORT_PREFIX: &str = "report.";

@@ -7,8 +7,8 @@ use ensemble_team::worktree::ReviewDecision;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::flags::decision::check_answer;
-use crate::flags::epoch::EpochFlag;
+use crate::flags::EpochFlag;
+use crate::flags::check_answer;
 
 /// Submit a task: the commits in its worktree
 ///

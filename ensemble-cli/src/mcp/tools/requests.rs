@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{ToolAnswer, ToolError};
-use crate::flags::decision::OnSilence;
+use crate::flags::OnSilence;
 use crate::mcp::ToolContext;
 
 #[derive(Debug, Deserialize, JsonSchema)]
