@@ -1,6 +1,7 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use ensemble_app::diagnostics::say;
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
@@ -10,6 +11,7 @@ use ensemble_reports::lint::{
     FILE_BYTES_MAX, FindingFormat, Language, LintConfig, LintMode, LintedFile, Linter, OwnWord,
     RequiredFact, TextShape, render,
 };
+use serde_json::Value;
 
 use crate::context::Context;
 
@@ -38,10 +40,12 @@ pub(crate) struct Arguments {
     mode: LintStrictness,
     /// What every file has to say, reports or not: who, count, share, where; or `none`
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    require: Vec<FactFlag>,
+    #[arg(value_parser = PossibleValuesParser::new(["who", "count", "share", "where", "none"]).map(fact))]
+    require: Vec<Option<RequiredFact>>,
     /// The languages whose words are banned: ja, en, zh [default: all]
     #[arg(long = "lang", value_name = "LANGUAGE", value_delimiter = ',')]
-    languages: Vec<LanguageFlag>,
+    #[arg(value_parser = PossibleValuesParser::new(["ja", "en", "zh"]).try_map(language))]
+    languages: Vec<Language>,
     /// A further banned word; may be repeated
     #[arg(long = "ban", value_name = "WORD")]
     banned: Vec<String>,
@@ -63,27 +67,20 @@ enum LintFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum LintStrictness {
+enum LintStrictness {
     /// Findings are warnings; exit code 0
     Warn,
     /// Findings are errors; exit code 1
     Refuse,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FactFlag {
-    Who,
-    Count,
-    Share,
-    Where,
-    None,
+/// `none` is no fact.
+fn fact(word: String) -> Option<RequiredFact> {
+    serde_json::from_value(Value::String(word)).ok()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum LanguageFlag {
-    Ja,
-    En,
-    Zh,
+fn language(word: String) -> serde_json::Result<Language> {
+    serde_json::from_value(Value::String(word))
 }
 
 impl Arguments {
@@ -102,8 +99,11 @@ impl Arguments {
                 }
             }
         }
-        let (format, mode) = (self.format(context), self.mode.into());
-        context.out.content(render(&linted, format, mode).as_bytes())?;
+        let mode = match self.mode {
+            LintStrictness::Warn => LintMode::Warn,
+            LintStrictness::Refuse => LintMode::Refuse,
+        };
+        context.out.content(render(&linted, self.format(context), mode).as_bytes())?;
         // Before what is said about them on stderr.
         context.out.flush()?;
         if let Some(failure) = unreadable {
@@ -137,7 +137,7 @@ impl Arguments {
         let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
         let mut options = config.options(Some(self.root.clone().unwrap_or_else(here)));
         if !self.languages.is_empty() {
-            options.languages = self.languages.iter().map(|tongue| (*tongue).into()).collect();
+            options.languages = self.languages.clone();
         }
         for word in &self.banned {
             if word.trim().is_empty() {
@@ -145,11 +145,11 @@ impl Arguments {
             }
             options.words.push(OwnWord { word: word.clone(), instead: None, language: None });
         }
-        if self.require.contains(&FactFlag::None) && self.require.len() > 1 {
+        if self.require.contains(&None) && self.require.len() > 1 {
             return Err(Failure::usage("`--require none` excludes the others"));
         }
         if !self.require.is_empty() {
-            options.require = self.require.iter().filter_map(|what| what.fact()).collect();
+            options.require = self.require.iter().copied().flatten().collect();
         }
         Ok(Linter::new(&options))
     }
@@ -170,37 +170,6 @@ impl Arguments {
         match TextShape::of(file) {
             TextShape::Text if !self.require.is_empty() => TextShape::ReportText,
             shape => shape,
-        }
-    }
-}
-
-impl FactFlag {
-    const fn fact(self) -> Option<RequiredFact> {
-        match self {
-            Self::Who => Some(RequiredFact::Who),
-            Self::Count => Some(RequiredFact::Count),
-            Self::Share => Some(RequiredFact::Share),
-            Self::Where => Some(RequiredFact::Where),
-            Self::None => None,
-        }
-    }
-}
-
-impl From<LanguageFlag> for Language {
-    fn from(tongue: LanguageFlag) -> Self {
-        match tongue {
-            LanguageFlag::Ja => Self::Ja,
-            LanguageFlag::En => Self::En,
-            LanguageFlag::Zh => Self::Zh,
-        }
-    }
-}
-
-impl From<LintStrictness> for LintMode {
-    fn from(strictness: LintStrictness) -> Self {
-        match strictness {
-            LintStrictness::Warn => Self::Warn,
-            LintStrictness::Refuse => Self::Refuse,
         }
     }
 }

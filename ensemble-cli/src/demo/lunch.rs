@@ -26,8 +26,8 @@ use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
-use super::Arguments;
-use super::stage::{io_failure, write};
+use super::stage::{io_failure, own_program, write};
+use super::{Arguments, tell};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 use crate::printing::overview::cut;
@@ -68,8 +68,7 @@ pub(super) fn run(context: &Context, settings: &Arguments, dir: &Path) -> Outcom
 
 impl LunchDemo {
     fn set(dir: &Path) -> Outcome<Self> {
-        let program =
-            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+        let program = own_program()?;
         write(&dir.join("worker.sh"), include_str!("lunch_worker.sh"))?;
         let agents: String = TASKS
             .iter()
@@ -83,10 +82,7 @@ impl LunchDemo {
     }
 
     fn play(&self, context: &Context, settings: &Arguments, interrupted: &AtomicBool) -> Outcome {
-        let tell = |text: &str| match context.out.is_json() {
-            true => Ok(()),
-            false => context.out.line(text).and_then(|()| context.out.flush()),
-        };
+        let tell = |text: &str| tell(context, text);
         tell(&context.out.paint(STRONG, "four agents get a task each, and you go to lunch"))?;
         self.ensemble(&["init"])?;
         self.ensemble(&["up"])?;
@@ -128,11 +124,10 @@ impl LunchDemo {
             for record in new {
                 seen.extend(turn(&record));
                 let sentence = maker.describe(&record, Some(&spool)).filter(is_of_story);
-                if let Some(sentence) = sentence.filter(|_| !context.out.is_json()) {
+                if let Some(sentence) = sentence {
                     let at = format!("{:>5.1} s", start.elapsed().as_secs_f64());
                     let line = cut(&sentence.text, LINE_CHARS_MAX);
-                    context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))?;
-                    context.out.flush()?;
+                    tell(context, format!("{}  {line}", context.out.paint(FAINT, at)))?;
                 }
             }
             let needs = self.needs()?;

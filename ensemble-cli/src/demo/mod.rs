@@ -150,6 +150,14 @@ fn follow(
     Ok(hops)
 }
 
+/// Prints a line of the story at once.
+fn tell(context: &Context, line: impl std::fmt::Display) -> Outcome {
+    match context.out.is_json() {
+        true => Ok(()),
+        false => context.out.line(line).and_then(|()| context.out.flush()),
+    }
+}
+
 /// Set by the signals that end a program, so that nothing the demo has started outlives it.
 fn interruption() -> Outcome<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -6,7 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::message::shell_quoted;
 use ensemble_team::worktree::without_git;
 
-use super::stage::{io_failure, write};
+use super::stage::{io_failure, own_program, write};
 
 /// The person who runs the demo may have set no name in git.
 const ENVIRONMENT: [(&str, &str); 6] = [
@@ -54,8 +54,7 @@ pub(super) fn supervisor(
     queue: &Path,
     (agent, role, script): (&str, &str, &str),
 ) -> Outcome<String> {
-    let ensemble =
-        std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+    let ensemble = own_program()?;
     let file = agents.join(format!("{agent}.sh"));
     write(&file, script)?;
     let (program, queue) = (shell_quoted(&ensemble), shell_quoted(queue));

@@ -22,12 +22,11 @@ use ensemble_core::message::Name;
 use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_project::Project;
 use ensemble_team::board::{Board, State, TaskStatus};
-use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
-use super::Arguments;
 use super::repository::{self, git};
-use super::stage::{io_failure, write};
+use super::stage::{DemoPanes, io_failure, write};
+use super::{Arguments, interruption, tell};
 use crate::context::Context;
 use crate::output::{FAINT, GOOD, STRONG};
 
@@ -56,18 +55,13 @@ struct SprintStage {
     dir: PathBuf,
     project: Project,
     board: Board,
-    server: TmuxServer,
-    panes: Vec<String>,
-    struck: bool,
+    panes: DemoPanes,
 }
 
 pub(super) fn run(context: &Context, settings: &Arguments, dir: &Path) -> Outcome {
-    let interrupted = super::interruption()?;
+    let interrupted = interruption()?;
     let mut sprint = SprintStage::set(context, dir.to_owned())?;
-    let tell = |line: String| match context.out.is_json() {
-        true => Ok(()),
-        false => context.out.line(line).and_then(|()| context.out.flush()),
-    };
+    let tell = |line: String| tell(context, line);
     tell(context.out.paint(STRONG, format!("a sprint of three in {}", sprint.dir.display())))?;
     sprint.begin()?;
     let start = Instant::now();
@@ -86,13 +80,15 @@ pub(super) fn run(context: &Context, settings: &Arguments, dir: &Path) -> Outcom
         }
         if start.elapsed() > settings.timeout || interrupted.load(Ordering::Relaxed) {
             let text = format!("the sprint did not finish within {:?}", settings.timeout);
-            let hint = format!("the panes show:\n{}", sprint.screens());
+            let screens: Vec<String> = sprint.panes.screens().map(|(_, shown)| shown).collect();
+            let hint = format!("the panes show:\n{}", screens.join("\n---\n"));
             return Err(Failure::new(VerbExit::Nothing, text).with_hint(hint));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
     let seconds = start.elapsed().as_secs_f64();
-    sprint.strike();
+    // Supervisors take the end of their terminals as the request to leave.
+    sprint.panes.strike();
     let state = wait_for_departures(&sprint.board)?;
     let counts = sprint.check(&state, follower.poll()?.iter().flat_map(lines).chain(told))?;
     if context.out.is_json() {
@@ -129,8 +125,7 @@ impl SprintStage {
         let text = board.read_text()?;
         let from = "integration_branch: main";
         write(board.path(), &text.replace(from, &format!("integration_branch: {INTEGRATION}")))?;
-        let server = TmuxServer::brief(dir.join("tmux.sock"));
-        Ok(Self { dir, project, board, server, panes: Vec::new(), struck: false })
+        Ok(Self { project, board, panes: DemoPanes::new(&dir), dir })
     }
 
     /// Starts the supervisors; they find out themselves that there is something to do.
@@ -138,11 +133,7 @@ impl SprintStage {
         let agents = self.dir.join("agents");
         for supervised in AGENTS {
             let command = repository::supervisor(&agents, &self.project.queue, supervised)?;
-            let pane = match self.panes.last() {
-                None => self.server.new_session("ensemble", &command, 160, 48)?,
-                Some(last) => self.server.split(last, &command)?,
-            };
-            self.panes.push(pane);
+            self.panes.open(supervised.0, &command)?;
         }
         Ok(())
     }
@@ -151,24 +142,6 @@ impl SprintStage {
         let state = self.board.read()?;
         let task = Name::new(TASK).map_err(Error::from)?;
         Ok(state.task(&task).is_some_and(|task| task.status.is_terminal()))
-    }
-
-    fn screens(&self) -> String {
-        let screen = |pane: &String| {
-            let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
-            lines.join("\n").trim_end().to_owned()
-        };
-        self.panes.iter().map(screen).collect::<Vec<_>>().join("\n---\n")
-    }
-
-    /// Closes the terminals: supervisors take that as the request to leave.
-    fn strike(&mut self) {
-        if std::mem::replace(&mut self.struck, true) {
-            return;
-        }
-        if let Err(error) = self.server.kill_server() {
-            ensemble_app::diagnostics::say(&format!("warning: {error}"));
-        }
     }
 
     fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<SprintCounts> {
@@ -185,12 +158,6 @@ impl SprintStage {
             ));
         }
         Ok(SprintCounts { agents: count(" started working"), crashes, hand_overs })
-    }
-}
-
-impl Drop for SprintStage {
-    fn drop(&mut self) {
-        self.strike();
     }
 }
 

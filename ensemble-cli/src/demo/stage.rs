@@ -43,11 +43,57 @@ const SOCKET_BYTES_MAX: usize = 100;
 pub(super) struct DemoStage {
     pub(super) project: Project,
     pub(super) spool: Spool,
-    server: TmuxServer,
+    panes: DemoPanes,
     watcher: Child,
     dir: PathBuf,
-    panes: Vec<(Name, String)>,
+}
+
+/// The tmux server of a scenario, which ends with it.
+pub(super) struct DemoPanes {
+    server: TmuxServer,
+    all: Vec<(&'static str, String)>,
     struck: bool,
+}
+
+impl DemoPanes {
+    pub(super) fn new(dir: &Path) -> Self {
+        let server = TmuxServer::brief(dir.join("tmux.sock"));
+        Self { server, all: Vec::new(), struck: false }
+    }
+
+    pub(super) fn open(&mut self, agent: &'static str, command: &str) -> Outcome<String> {
+        let pane = match self.all.last() {
+            None => self.server.new_session("ensemble", command, 160, 48)?,
+            Some((_, last)) => self.server.split(last, command)?,
+        };
+        self.all.push((agent, pane.clone()));
+        Ok(pane)
+    }
+
+    /// Each agent, and what its pane shows.
+    pub(super) fn screens(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.all.iter().map(|(agent, pane)| {
+            let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
+            (*agent, lines.join("\n").trim_end().to_owned())
+        })
+    }
+
+    /// Whether it was still there.
+    pub(super) fn strike(&mut self) -> bool {
+        if std::mem::replace(&mut self.struck, true) {
+            return false;
+        }
+        if let Err(error) = self.server.kill_server() {
+            ensemble_app::diagnostics::say(&format!("warning: {error}"));
+        }
+        true
+    }
+}
+
+impl Drop for DemoPanes {
+    fn drop(&mut self) {
+        self.strike();
+    }
 }
 
 impl DemoStage {
@@ -63,9 +109,7 @@ impl DemoStage {
         }
         write(&dir.join("instruction.yaml"), INSTRUCTION)?;
         let watcher = start_watcher(&project)?;
-        let server = TmuxServer::brief(dir.join("tmux.sock"));
-        let mut stage =
-            Self { project, spool, server, watcher, dir, panes: Vec::new(), struck: false };
+        let mut stage = Self { project, spool, panes: DemoPanes::new(&dir), watcher, dir };
         stage.open_panes(settings)?;
         Ok(stage)
     }
@@ -77,12 +121,7 @@ impl DemoStage {
         };
         for (agent, script, argument) in AGENTS.into_iter().skip(1) {
             let command = self.command(agent, script, argument, &work)?;
-            let pane = match self.panes.last() {
-                None => self.server.new_session("ensemble", &command, 160, 48)?,
-                Some((_, last)) => self.server.split(last, &command)?,
-            };
-            self.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
-            self.bind(agent, pane)?;
+            self.open_pane(agent, &command)?;
         }
         // The conductor's pane is ready, but waits for `begin` to start its script.
         let (agent, script, argument) = AGENTS[0];
@@ -91,17 +130,13 @@ impl DemoStage {
             "until [ -e '{0}/begin' ]; do sleep 0.05; done; exec {command}",
             self.dir.display()
         );
-        let last = self.panes.last().map(|(_, pane)| pane.clone()).unwrap_or_default();
-        let pane = self.server.split(&last, &gate)?;
-        self.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
-        self.bind(agent, pane)
+        self.open_pane(agent, &gate)
     }
 
     fn command(&self, agent: &str, script: &str, argument: &str, work: &Path) -> Outcome<String> {
         let file = self.dir.join(format!("{agent}.sh"));
         write(&file, script)?;
-        let ensemble =
-            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+        let ensemble = own_program()?;
         let variables = [
             ("ENSEMBLE", ensemble.as_path()),
             ("ENSEMBLE_QUEUE", &self.project.queue),
@@ -113,13 +148,13 @@ impl DemoStage {
         Ok(format!("env {} sh {} {argument}", set.join(" "), shell_quoted(&file)))
     }
 
-    fn bind(&mut self, agent: &str, pane: String) -> Outcome {
+    fn open_pane(&mut self, agent: &'static str, command: &str) -> Outcome {
+        let pane = self.panes.open(agent, command)?;
+        self.panes.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
         let agent = Name::new(agent).map_err(Error::from)?;
-        let binding = self.server.bind(&pane)?;
-        let entry = PaneEntry::new(agent.clone(), agent.clone(), "shell", binding);
-        panes::write(&self.project.panes(), &entry)?;
-        self.panes.push((agent, pane));
-        Ok(())
+        let binding = self.panes.server.bind(&pane)?;
+        let entry = PaneEntry::new(agent.clone(), agent, "shell", binding);
+        Ok(panes::write(&self.project.panes(), &entry)?)
     }
 
     pub(super) fn begin(&self) -> Outcome {
@@ -130,7 +165,7 @@ impl DemoStage {
         let mut tmux = Command::new("tmux");
         tmux.arg("-u")
             .arg("-S")
-            .arg(self.server.socket())
+            .arg(self.panes.server.socket())
             .args(["attach-session", "-t", "=ensemble"])
             .env_remove("TMUX");
         tmux.spawn().map_err(|e| io_failure("start", Path::new("tmux"), e))
@@ -146,11 +181,8 @@ impl DemoStage {
     }
 
     pub(super) fn screens(&self) -> String {
-        let screen = |(agent, pane): &(Name, String)| {
-            let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
-            format!("--- {agent}\n{}", lines.join("\n").trim_end())
-        };
-        self.panes.iter().map(screen).collect::<Vec<_>>().join("\n")
+        let screen = |(agent, shown)| format!("--- {agent}\n{shown}");
+        self.panes.screens().map(screen).collect::<Vec<_>>().join("\n")
     }
 
     pub(super) fn summary(&self) -> Outcome<String> {
@@ -162,13 +194,9 @@ impl DemoStage {
 
     /// Takes everything down; the queue and the log stay.
     pub(super) fn strike(&mut self) {
-        if std::mem::replace(&mut self.struck, true) {
-            return;
+        if self.panes.strike() {
+            stop(&mut self.watcher);
         }
-        if let Err(error) = self.server.kill_server() {
-            ensemble_app::diagnostics::say(&format!("warning: {error}"));
-        }
-        stop(&mut self.watcher);
     }
 }
 
@@ -204,10 +232,8 @@ pub(super) fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
 }
 
 /// Starts the watcher as its own process and waits until it says that it watches.
-pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
-    let ensemble =
-        std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
-    let mut command = Command::new(ensemble);
+fn start_watcher(project: &Project) -> Outcome<Child> {
+    let mut command = Command::new(own_program()?);
     command.env(QUEUE_VARIABLE, &project.queue).arg("watch");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watcher =
@@ -228,7 +254,7 @@ pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     Err(Failure::refused(format!("the demo's watcher did not start: {}", said.trim())))
 }
 
-pub(super) fn stop(process: &mut Child) {
+fn stop(process: &mut Child) {
     let pid = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -242,6 +268,10 @@ pub(super) fn stop(process: &mut Child) {
     }
     let _ = process.kill();
     let _ = process.wait();
+}
+
+pub(super) fn own_program() -> Outcome<PathBuf> {
+    std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))
 }
 
 pub(super) fn write(path: &Path, content: &str) -> Outcome {
