@@ -1,4 +1,5 @@
 use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ensemble_app::App;
 use ensemble_app::failure::Failure;
@@ -44,6 +45,11 @@ impl Context {
         let app = if LASTING_VERBS.contains(&verb) { app.lasting() } else { app };
         Self { out: Output::kept(), app }
     }
+}
+
+/// For values that are whole after each change, so that one left by a panic is used.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::io::Read as _;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ensemble_app::failure::{Failure, Outcome};
@@ -28,6 +28,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
+
+use crate::context::locked;
 
 const TOKEN_BYTES: usize = 24;
 /// One thread for the protocol; calls have their own threads.
@@ -101,7 +103,7 @@ pub(crate) struct HttpConnection {
 
 impl HttpConnection {
     fn all(&self) -> MutexGuard<'_, HttpConnections> {
-        lock(&self.all)
+        locked(&self.all)
     }
 
     /// Its client has shown the token; false if there are too many clients.
@@ -131,10 +133,6 @@ impl HttpConnection {
     }
 }
 
-fn lock(all: &Mutex<HttpConnections>) -> MutexGuard<'_, HttpConnections> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The next connection. Its answers leave at once: they are short, and their client waits for each.
 async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
     let (stream, _) = listener.accept().await?;
@@ -161,7 +159,7 @@ async fn serve_within<A: Future<Output = HttpAnswer> + Send + 'static>(
             match accept(&listener).await {
                 Ok(stream) => break stream,
                 Err(_) => {
-                    lock(&all).end_oldest_stranger();
+                    locked(&all).end_oldest_stranger();
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ensemble_app::door_hints::{HintReader, render_hints, render_members};
@@ -34,7 +34,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::GlobalFlags;
-use crate::context::Context;
+use crate::context::{Context, locked};
 use crate::printed::lines::{ApiAnswer, ApiCall, ApiHello, ApiNews, SubscriptionEnd};
 
 const PROTOCOL: u32 = 1;
@@ -159,14 +159,14 @@ impl ApiSession {
             }
         };
         let number = self.begun.fetch_add(1, Ordering::SeqCst);
-        self.cancels().insert(number, (key_of(&call.id), token.clone()));
+        locked(&self.cancels).insert(number, (key_of(&call.id), token.clone()));
         let session = Arc::clone(self);
         // Here and not in its thread: the end of stdin waits for each call that was read.
         self.calls.enter();
         std::thread::spawn(move || {
             let (result, outcome) = run_call(token, || session.run(&call));
             session.running.fetch_sub(1, Ordering::SeqCst);
-            session.cancels().remove(&number);
+            locked(&session.cancels).remove(&number);
             session.answer(call.id, result, outcome);
             session.calls.leave();
         });
@@ -206,7 +206,7 @@ impl ApiSession {
     /// Ends the calls of an id where they wait; one that is at work is done first, and answers as if nothing had been said.
     fn cancel(&self, call: &ApiCall) {
         let outcome = named_id(call, "id").and_then(|key| {
-            let all = self.cancels();
+            let all = locked(&self.cancels);
             let meant = all.values().filter(|(id, _)| *id == key);
             match meant.map(|(_, token)| token.cancel()).count() {
                 0 => Err(Failure::nothing(format!("no call {key} is running"))),
@@ -215,10 +215,6 @@ impl ApiSession {
         });
         self.wake_all();
         self.answer(call.id.clone(), json!([]), outcome);
-    }
-
-    fn cancels(&self) -> MutexGuard<'_, BTreeMap<u64, (String, CancelToken)>> {
-        self.cancels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Threads that sleep look at their flags now; without the file they would at their next regular look.
@@ -237,7 +233,7 @@ impl ApiSession {
         let opened = self.enlist(&key, &is_over).and_then(|()| {
             let source = news::SubscribeParams::read(&call.params)
                 .and_then(|wanted| wanted.open(self.context(), self.wake.path()));
-            source.inspect_err(|_| drop(self.subscriptions().remove(&key)))
+            source.inspect_err(|_| drop(locked(&self.subscriptions).remove(&key)))
         });
         let source = match opened {
             Ok(source) => source,
@@ -252,12 +248,12 @@ impl ApiSession {
                     error: failure.into_line().error,
                 });
             }
-            session.subscriptions().remove(&key);
+            locked(&session.subscriptions).remove(&key);
         });
     }
 
     fn enlist(&self, key: &str, is_over: &Arc<AtomicBool>) -> Outcome {
-        let mut all = self.subscriptions();
+        let mut all = locked(&self.subscriptions);
         if all.contains_key(key) {
             return Err(Failure::refused(format!("there is a subscription {key}"))
                 .with_code(FailureCode::Conflict));
@@ -274,7 +270,7 @@ impl ApiSession {
 
     fn unsubscribe(&self, call: &ApiCall) {
         let outcome = named_id(call, "subscription").and_then(|key| {
-            let all = self.subscriptions();
+            let all = locked(&self.subscriptions);
             let Some(is_over) = all.get(&key) else {
                 let known: Vec<&str> = all.keys().map(String::as_str).collect();
                 let failure = Failure::nothing(format!("there is no subscription {key}"));
@@ -288,10 +284,6 @@ impl ApiSession {
         });
         self.wake_all();
         self.answer(call.id.clone(), json!([]), outcome);
-    }
-
-    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<String, Arc<AtomicBool>>> {
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

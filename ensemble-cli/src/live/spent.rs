@@ -1,12 +1,14 @@
 //! The usage of agents, read on a separate thread: their records may be long.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
 use ensemble_project::consumption::UsageReader;
 use ensemble_usage::UsageTotals;
+
+use crate::context::locked;
 
 use super::wakes::ViewWaker;
 
@@ -36,7 +38,7 @@ impl SpentByAgent {
                     let usage = usage.into_iter().map(|(agent, usage)| (agent, usage.spent));
                     let now =
                         UsedAmounts { agents: usage.collect(), unclear: reader.unclear.len() };
-                    let mut shown = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut shown = locked(&shared.0);
                     if *shown != now {
                         *shown = now;
                         waker.wake();
@@ -49,6 +51,6 @@ impl SpentByAgent {
     }
 
     pub(super) fn get(&self) -> UsedAmounts {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0).clone()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use ensemble_app::App;
 use ensemble_app::door_hints::HintReader;
@@ -18,6 +18,8 @@ use ensemble_project::Project;
 use ensemble_team::driver::StepDriver;
 use ensemble_team::roster::IdentityProof;
 use ensemble_team::steps::{StepKey, StepStore};
+
+use crate::context::locked;
 
 use super::tools::ToolError;
 
@@ -84,7 +86,7 @@ impl ToolContext {
         if let Some(queue) = self.queue.get() {
             return Ok(queue);
         }
-        let queue = ProjectQueue::open(&self.opener())?;
+        let queue = ProjectQueue::open(&locked(&self.opener))?;
         // If two threads open it at once, both use the first one stored.
         Ok(self.queue.get_or_init(|| queue))
     }
@@ -93,36 +95,28 @@ impl ToolContext {
     pub(super) fn reached_queue(&self) -> Result<Option<&ProjectQueue>, ToolError> {
         match self.queue.get() {
             None => {
-                let queue = ProjectQueue::reach(&self.opener(), OpeningPurpose::Act)?;
+                let queue = ProjectQueue::reach(&locked(&self.opener), OpeningPurpose::Act)?;
                 Ok(queue.map(|queue| self.queue.get_or_init(|| queue)))
             }
             known => Ok(known),
         }
     }
 
-    fn opener(&self) -> MutexGuard<'_, App> {
-        self.opener.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn app(&self) -> MutexGuard<'_, App> {
-        self.app.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.app)
     }
 
     pub(super) fn claimed(&self, task: Name, epoch: u64) {
-        self.claims().insert(task, epoch);
+        locked(&self.claims).insert(task, epoch);
     }
 
     pub(super) fn claim_of(&self, task: &Name) -> Option<u64> {
-        self.claims().get(task).copied()
+        locked(&self.claims).get(task).copied()
     }
 
     /// Notes how many tools the client is offered; whether it was offered another number before.
     pub(super) fn offers_others(&self, count: usize) -> bool {
         ![0, count].contains(&self.offered.swap(count, Ordering::SeqCst))
-    }
-
-    fn claims(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn requests(&self) -> Result<Requests<'_>, ToolError> {
@@ -152,19 +146,15 @@ impl ToolContext {
     /// The session has been shown what its steps are about now.
     pub(super) fn learn_all(&self) -> Result<(), ToolError> {
         let held = self.store.held_by(&self.agent)?;
-        self.epochs().extend(held.into_iter().map(|step| (step.key, step.epoch)));
+        locked(&self.epochs).extend(held.into_iter().map(|step| (step.key, step.epoch)));
         Ok(())
     }
 
     pub(super) fn known(&self, key: &StepKey) -> Option<u64> {
-        self.epochs().get(key).copied()
+        locked(&self.epochs).get(key).copied()
     }
 
     pub(super) fn forget(&self, key: &StepKey) {
-        self.epochs().remove(key);
-    }
-
-    fn epochs(&self) -> MutexGuard<'_, BTreeMap<StepKey, u64>> {
-        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.epochs).remove(key);
     }
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ensemble_app::door_hints::render_members;
@@ -31,6 +31,8 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
+
+use crate::context::locked;
 
 mod desk;
 #[cfg(feature = "fuzzing")]
@@ -117,7 +119,7 @@ impl McpServer {
 
     /// Ends a subscription; whether there was one.
     fn end(&self, uri: &str) -> bool {
-        let mut all = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.subscribed);
         all.remove(uri).inspect(|is_over| is_over.store(true, Ordering::SeqCst)).is_some()
     }
 
@@ -257,7 +259,7 @@ impl ServerHandler for McpServer {
         let desk = Arc::clone(&self.desk);
         let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
         let mut changes = opened.await.map_err(internal)?;
-        let mut all = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.subscribed);
         all.insert(uri, Arc::clone(&is_over));
         tokio::spawn(async move {
             while let Some(uri) = changes.recv().await {

@@ -13,13 +13,15 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::num::NonZeroU16;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ensemble_tmux::terminal::{PseudoTerminal, TerminalSnapshot};
 use pty_process::blocking::Pty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::context::locked;
 
 use super::osc::CommandLimit;
 
@@ -90,11 +92,6 @@ struct PersonKeys {
     last: Option<Instant>,
     /// The agent has not read the last keys yet.
     is_writing: bool,
-}
-
-/// A poisoned lock still guards bytes that are whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const fn at_least_one(cells: u16) -> NonZeroU16 {

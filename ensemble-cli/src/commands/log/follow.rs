@@ -7,7 +7,7 @@
 //!
 //! The address has a secret, and only the loopback interface listens. The page loads nothing else.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ensemble_app::failure::Outcome;
@@ -18,7 +18,7 @@ use hyper::{Method, StatusCode, header};
 use serde_json::json;
 
 use super::report::{present, story};
-use crate::context::Context;
+use crate::context::{Context, locked};
 use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 
 /// The least time between two versions of the page.
@@ -56,7 +56,7 @@ pub(super) fn serve(context: &Context, session: Option<String>, port: u16) -> Ou
         let began = Instant::now();
         // If something cannot be read now, the last page stays.
         if let Ok(html) = build(context, session.clone(), version) {
-            *shared.lock().unwrap_or_else(PoisonError::into_inner) = (version, html);
+            *locked(&shared) = (version, html);
         }
         let pause = REBUILD_MIN.max(began.elapsed() * PAUSE_PER_COST);
         std::thread::sleep(pause);
@@ -95,7 +95,7 @@ impl PageSite {
             return http_answer(StatusCode::SERVICE_UNAVAILABLE, &[], "");
         }
         let (version, html) = {
-            let page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+            let page = locked(&self.page);
             (page.0.to_string(), page.1.clone())
         };
         let shown = request.headers().get(header::IF_NONE_MATCH).and_then(|tag| tag.to_str().ok());
