@@ -1,19 +1,23 @@
-mod unregister;
-mod verify;
-
 use ensemble_app::acting;
+use ensemble_app::acting::{check_planner, check_registered};
 use ensemble_app::board_agents::{HandoffNotes, LifeSign, directory_of, give_sign, hand_over};
 use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::overview::ask_if_meant;
+use ensemble_app::text::{one_line, with_members};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::board::{NewAgent, SignContent};
-use ensemble_team::driver::supervise::seated;
+use ensemble_core::message::Name;
+use ensemble_team::board::{Board, NewAgent, SignContent, State};
+use ensemble_team::driver::supervise::{end_orphan, seated};
 use ensemble_team::proto::agent;
 use ensemble_team::proto::beat::extended;
-use serde_json::json;
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
+use serde_json::{Value, json};
 
 use crate::args::share;
 use crate::context::Context;
+use crate::flags::EpochFlag;
 
 /// Start, adopt and inspect agents
 #[derive(Debug, clap::Args)]
@@ -25,11 +29,11 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Register(RegisterAgent),
-    Verify(verify::VerifyAgent),
+    Verify(VerifyAgent),
     Heartbeat(AgentHeartbeat),
     Handoff(HandOff),
     Exit(AnnounceExit),
-    Unregister(unregister::UnregisterAgent),
+    Unregister(UnregisterAgent),
 }
 
 impl Arguments {
@@ -204,4 +208,163 @@ impl AnnounceExit {
             _ => Err(Failure::refused(text)),
         }
     }
+}
+
+/// Check that you may begin: entry, lease, assignment, worktree, commit
+///
+/// Your entry on the blackboard must have a lease that has not expired. If you have a task, your claim must still be
+/// current, and the worktree must exist. For a reviewer, HEAD must be the commit to review.
+///
+/// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
+/// end without writing anything · 4 it is yours, but its worktree is wrong: report that and exit · 5 git is
+/// missing · 75 busy: ask again.
+#[derive(Debug, clap::Args)]
+struct VerifyAgent {
+    #[command(flatten)]
+    epoch: EpochFlag,
+}
+
+impl VerifyAgent {
+    fn run(self, context: &Context) -> Outcome {
+        let agent = context.agent_required()?;
+        let board = context.board()?;
+        let worktrees = context.worktrees(&board)?;
+        match worktrees.verify(&agent, self.epoch.given()?, SystemClock.wall())? {
+            Ok(verified) => {
+                check_registered(context, &board.read()?)?;
+                print_verified(context, &verified)
+            }
+            Err(unfit) => {
+                let exit = match unfit {
+                    UnfitReason::NothingAssigned(_) => VerbExit::Nothing,
+                    UnfitReason::Over(_) => VerbExit::Failed,
+                    UnfitReason::Broken(_) => VerbExit::Corrupt,
+                };
+                Err(Failure::new(exit, unfit.to_string()).with_hint(advice(&unfit)))
+            }
+        }
+    }
+}
+
+const fn advice(unfit: &UnfitReason) -> &'static str {
+    match unfit {
+        UnfitReason::NothingAssigned(_) => "there is nothing to do: end, or claim a task",
+        UnfitReason::Over(_) => "write nothing any more, and end: what was done is kept",
+        UnfitReason::Broken(_) => "`ensemble admin fsck` tells more: write it down, and end",
+    }
+}
+
+fn print_verified(context: &Context, verified: &VerifiedAgent) -> Outcome {
+    let VerifiedAgent { agent, role, registration, lease_until, duty, .. } = verified;
+    let object = json!({
+        "agent": agent, "role": role, "registration": registration,
+        "lease_until": lease_until, "duty": "none",
+    });
+    let object = with_members(object, &described(duty));
+    let what = match duty {
+        AgentDuty::Work { task, epoch, path } => {
+            let path = one_line(&path.to_string_lossy());
+            format!("work on {task}, number {epoch}, in {path}")
+        }
+        AgentDuty::Review { task, epoch, path, commit } => {
+            let path = one_line(&path.to_string_lossy());
+            format!("review {task}, number {epoch}, commit {commit}, in {path}")
+        }
+        _ => "no task".to_owned(),
+    };
+    let role = role.as_deref().unwrap_or("agent");
+    let said = format!("{agent} ({}), lease until {lease_until}: {what}", one_line(role));
+    context.out.print_answer(&object, said)
+}
+
+fn described(duty: &AgentDuty) -> Value {
+    match duty {
+        AgentDuty::Work { task, epoch, path } => {
+            json!({ "duty": "work", "task": task, "epoch": epoch, "path": path })
+        }
+        AgentDuty::Review { task, epoch, path, commit } => {
+            json!({ "duty": "review", "task": task, "epoch": epoch, "path": path, "commit": commit })
+        }
+        _ => json!({}),
+    }
+}
+
+/// Remove an agent from the blackboard, and release what it held
+///
+/// For an entry that a dead agent or another program has left. An agent that still runs without its
+/// supervisor is ended first. Refused while a supervisor of the agent runs, while its lease runs
+/// (unless `--force`), and to other agents than planners and the agent itself.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble agent unregister coder-1")]
+struct UnregisterAgent {
+    /// The agent's name
+    name: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+    /// Also while its lease runs
+    #[arg(long)]
+    force: bool,
+}
+
+impl UnregisterAgent {
+    fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let state = board.read()?;
+        let Some(entry) = state.agents.get(&self.name) else {
+            let meant = ask_if_meant(self.name.as_str(), state.agents.keys().map(Name::as_str));
+            let text = format!("`{}` is not registered on the blackboard{meant}", self.name);
+            return Err(Failure::nothing(text).with_hint("`ensemble board show` lists the agents"));
+        };
+        let agent = TaskHolder { by: self.name.clone(), epoch: entry.epoch.unwrap_or_default() };
+        self.check_asker(context, &state)?;
+        self.check_unused(context, &board, &state)?;
+        let processes = end_orphan(directory_of(&board), &agent.by, agent.epoch)?;
+        let reason = Some(self.reason.trim()).filter(|reason| !reason.is_empty());
+        let mut locked = board.lock()?;
+        locked.unregister(&agent, reason.unwrap_or("it was unregistered"))?;
+        let after = locked.commit()?;
+        let released: Vec<&Name> = held(&state, &agent.by)
+            .filter(|id| !held(&after, &agent.by).any(|left| left == *id))
+            .collect();
+        let object = json!({
+            "agent": agent.by, "epoch": agent.epoch, "released": released, "processes": processes,
+        });
+        let tasks: Vec<&str> = released.iter().map(|id| id.as_str()).collect();
+        let said = match tasks.is_empty() {
+            true => format!("{} unregistered; it held nothing", agent.by),
+            false => format!("{} unregistered; returned: {}", agent.by, tasks.join(", ")),
+        };
+        context.out.print_answer(&object, said)
+    }
+
+    /// An agent may take itself off, and a planner others.
+    fn check_asker(&self, context: &Context, state: &State) -> Outcome {
+        match context.agent()? {
+            Some(asker) if asker == self.name => check_registered(context, state).map(drop),
+            _ => check_planner(context, state),
+        }
+    }
+
+    fn check_unused(&self, context: &Context, board: &Board, state: &State) -> Outcome {
+        if let Some((seat, true)) = seated(directory_of(board), &self.name)? {
+            let text = format!("a supervisor of `{}` runs (pid {})", self.name, seat.pid);
+            let hint = format!("`kill {}` ends it, and it unregisters its agent itself", seat.pid);
+            return Err(Failure::refused(text).with_hint(hint));
+        }
+        match board.check_over(state, &self.name, context.now()) {
+            Err(error) if !self.force => {
+                let failure = Failure::from(error);
+                Err(failure.with_hint("wait until it ends, or use `--force`"))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+fn held<'a>(state: &'a State, agent: &'a Name) -> impl Iterator<Item = &'a Name> {
+    let leases = ensemble_team::board::leases(state);
+    let is_held =
+        move |id: &Name| leases.iter().any(|lease| lease.by() == agent && lease.task() == Some(id));
+    state.tasks.iter().map(|task| &task.id).filter(move |id| is_held(id))
 }

@@ -19,9 +19,9 @@ use serde_json::json;
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::ContentFlags;
-use crate::flags::waiting::WaitFlags;
-use crate::printing::readiness::{AssignProgress, describe_not_ready};
+use crate::flags::ContentFlags;
+use crate::flags::WaitFlags;
+use crate::printing::{AssignProgress, describe_not_ready};
 use ensemble_project::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::completion;
 use crate::context::Context;
 use crate::output::STRONG;
-use crate::printing::content::print_content;
+use crate::printing::print_content;
 
 /// List dead letters, retry them or drop them
 ///

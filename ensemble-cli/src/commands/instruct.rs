@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::context::Context;
-use crate::flags::content::FileContent;
+use crate::flags::FileContent;
 use crate::printing::print_summary;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

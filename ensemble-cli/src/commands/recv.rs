@@ -19,8 +19,8 @@ use ensemble_core::message::Name;
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::printing::content::print_body;
 use crate::printing::conversation::print_shown;
+use crate::printing::print_body;
 
 /// Receive the next message; exit code 3 if there is none
 ///

@@ -20,7 +20,7 @@ use ensemble_core::requests::{NewRequest, RequestEntry};
 use ensemble_team::authority::AuthorityAct;
 
 use crate::context::Context;
-use crate::flags::content::{ContentFlags, FileContent};
+use crate::flags::{ContentFlags, FileContent};
 use crate::flags::{OnSilence, check_answer};
 use crate::output::STRONG;
 use crate::printing::print_fates;

@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 use crate::args;
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::ContentFlags;
-use crate::flags::waiting::WaitFlags;
-use crate::printing::content::print_body;
+use crate::flags::ContentFlags;
+use crate::flags::WaitFlags;
+use crate::printing::print_body;
 
 const RECEIPT_RECORDS: [&str; 3] =
     [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED, types::RECEIPT_CONFIRMED];

@@ -3,15 +3,15 @@ use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
-use ensemble_project::attention::{Kind, WatcherState};
+use ensemble_project::attention::{Kind, WatcherState, join_by_cause};
 use ensemble_project::overview::{
-    COUNT_MAX, MailboxOverview, Overview, WatcherView, has_old_config, since_millis,
+    COUNT_MAX, MailboxOverview, Overview, StateSource, WatcherView, has_old_config, since_millis,
 };
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::output::WARNING;
-use crate::printing::overview::{calm_agents, note_look, print_needs, print_rows, watch};
+use crate::printing::overview::{calm_agents, cut, note_look, print_needs, print_rows, watch};
 
 /// Show what needs you and what each agent does
 ///
@@ -140,4 +140,41 @@ fn print_watcher(context: &Context, watcher: &WatcherView) -> Outcome {
         warn(&format!("the watcher polls: {why}"))?;
     }
     Ok(())
+}
+
+const TEXT_CHARS_MAX: usize = 40;
+
+/// Print what needs you in a few words, for the status line of tmux
+///
+/// Nothing is printed while nothing needs you. tmux asks every `status-interval` seconds; a rule of `notify` with
+/// `tmux: true` redraws the line at once.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: tmux set -g status-right '#(ensemble --queue ~/project/queue tmux-status)'"
+)]
+pub(crate) struct TmuxLine {}
+
+impl TmuxLine {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let overview = gather(context, StateSource::Watcher)?;
+        if context.out.is_json() {
+            let object = serde_json::json!({
+                "urgent": overview.urgent(), "text": urgent_text(&overview), "needs": overview.needs,
+            });
+            return context.out.object(&object);
+        }
+        match urgent_text(&overview) {
+            Some(text) => {
+                // tmux takes `#` as the start of a style.
+                let text = one_line(&text).replace('#', "##");
+                context.out.line(format!("#[fg=red,bold]{text}#[default]"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn urgent_text(overview: &Overview) -> Option<String> {
+    let worst = join_by_cause(&overview.needs).into_iter().find(|need| need.need.is_urgent())?;
+    Some(format!("! {} {}", overview.urgent(), cut(&worst.text, TEXT_CHARS_MAX)))
 }

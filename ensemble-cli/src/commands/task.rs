@@ -11,10 +11,9 @@ use crate::context::Context;
 use crate::output::STRONG;
 use crate::printing::print_tasks;
 
-mod claim;
-mod hand_in;
 mod merge;
 mod new;
+mod work;
 
 /// Hand out tasks, and follow them: by mail, in steps or on the blackboard
 #[derive(Debug, clap::Args)]
@@ -43,9 +42,9 @@ enum Verb {
     /// Let any agent claim a blocked task again
     Unblock(OneTask),
     Supersede(SupersedeTask),
-    Claim(claim::ClaimTask),
-    Submit(hand_in::SubmitTask),
-    Verdict(hand_in::JudgeTask),
+    Claim(work::ClaimTask),
+    Submit(work::SubmitTask),
+    Verdict(work::JudgeTask),
     Merge(merge::MergeTask),
     Abandon(AbandonTask),
 }

@@ -18,11 +18,11 @@ use super::log::{escalations, export};
 use super::mcp::{self, tool_schemas};
 use super::wrapped::{claude, codex, gemini, opencode};
 use super::{
-    adopt, agent, analyze, anomaly, api, assign, attach, board, completions, conformance, controls,
-    dead, discover, dispatch, doctor, down, fsck, goal, held, help, hook, hooks, inbox, init,
-    instruct, join, lint, log, mailbox, man, migrate, notify, nudge, pane, ping, prime, projects,
-    prompt, recall, recv, reply, report, request, restart, review, schema, send, spawn, sprint,
-    status, step, summary, supervise, task, team, tmux_status, top, up, usage, watch, whoami, why,
+    adopt, agent, anomaly, api, assign, attach, board, completions, conformance, controls, dead,
+    discover, dispatch, doctor, down, fsck, goal, held, help, hook, hooks, inbox, init, instruct,
+    join, lint, log, mailbox, man, migrate, notify, pane, ping, projects, prompt, recall, recv,
+    report, request, restart, review, schema, send, spawn, sprint, status, step, summary,
+    supervise, task, team, top, up, usage, watch, whoami, why,
 };
 use crate::args::GlobalFlags;
 use crate::context::Context;
@@ -149,9 +149,9 @@ verbs! {
     "agent adopt" => Adopt(adopt::Arguments),
     "agent attach" => Attach(attach::Arguments),
     "agent whoami" => Whoami(whoami::Arguments),
-    "agent prime" => Prime(prime::Arguments),
+    "agent prime" => Prime(whoami::PrimeAgent),
     "agent inspect" => Pane(pane::Arguments),
-    "agent nudge" => Nudge(nudge::Arguments),
+    "agent nudge" => Nudge(ping::NudgeAgent),
     "agent ping" => Ping(ping::PingWorker),
     "agent pong" => Pong(ping::AnswerPing),
     "agent instruct" => Instruct(instruct::Arguments),
@@ -165,7 +165,7 @@ verbs! {
     "log export" => Export(export::Arguments),
     "send" => Send(send::Arguments),
     "recv" => Recv(recv::Arguments),
-    "reply" => Reply(reply::Arguments),
+    "reply" => Reply(held::ReplyMessage),
     "settle" => Settle(held::SettleMessage),
     "inbox" => Inbox(inbox::Arguments),
     "dead" => Dead(dead::Arguments),
@@ -190,7 +190,7 @@ verbs! {
     "board sprint" => Sprint(sprint::Arguments),
     "board discover" => Discover(discover::Arguments),
     "board anomaly" => Anomaly(anomaly::Arguments),
-    "board analyze" => Analyze(analyze::Arguments),
+    "board analyze" => Analyze(anomaly::AnalyzeAnomalies),
     "board prompt" => Prompt(prompt::Arguments),
     "board checkpoint" => Checkpoint(controls::CheckpointSprint),
     "board abort" => Abort(controls::AbortSprint),
@@ -206,7 +206,7 @@ verbs! {
     "admin api" => Api(api::Arguments, calls::call, calls::read_hint),
     "admin projects" => Projects(projects::Arguments),
     "admin notify" => Notify(notify::Arguments),
-    "admin tmux-status" => TmuxStatus(tmux_status::Arguments),
+    "admin tmux-status" => TmuxStatus(status::TmuxLine),
     "admin migrate" => Migrate(migrate::Arguments),
     "admin fsck" => Fsck(fsck::Arguments),
     "admin lint" => Lint(lint::Arguments),

@@ -1,6 +1,7 @@
 use ensemble_app::acting::{board_tasks, duty};
 use ensemble_app::diagnostics::say;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::introduction;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
@@ -73,4 +74,23 @@ fn holds(context: &Context, name: &Name) -> Vec<Holding> {
         say(&format!("warning: what {name} holds is not known: {}", failure.text()));
         Vec::new()
     })
+}
+
+/// Print what an agent should know now
+///
+/// Its name and role, what it holds, what waits, and how to take part: what hooks show an agent at the start of
+/// each session. For agents without hooks, and for a person who wants to see it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble agent prime --as worker-1")]
+pub(crate) struct PrimeAgent {}
+
+impl PrimeAgent {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let agent = context.agent_required()?;
+        let queue = ProjectQueue::open(context)?;
+        queue.overlook()?;
+        let member = context.project()?.roster().get(&agent)?;
+        let text = introduction::text(context, &queue, &agent, member.as_ref())?;
+        context.out.print_text(&json!({ "agent": agent, "text": text }), &text)
+    }
 }

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::completion;
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
-use crate::printing::content::record_line;
 use crate::printing::overview::columns;
+use crate::printing::record_line;
 
 const LINES_MAX: usize = 20;
 

@@ -12,7 +12,6 @@
 
 mod hops;
 mod lunch;
-mod repository;
 mod sprint;
 mod stage;
 

@@ -42,7 +42,6 @@ mod http;
 pub(crate) mod install;
 mod resources;
 mod stdio;
-mod subscriptions;
 mod tools;
 
 pub(crate) use desk::ToolContext;
@@ -257,7 +256,7 @@ impl ServerHandler for McpServer {
         let is_over = Arc::new(AtomicBool::new(false));
         let (flag, uris) = (Arc::clone(&is_over), vec![uri.clone()]);
         let desk = Arc::clone(&self.desk);
-        let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
+        let opened = tokio::task::spawn_blocking(move || resources::follow(desk, uris, flag));
         let mut changes = opened.await.map_err(internal)?;
         let mut all = locked(&self.subscribed);
         all.insert(uri, Arc::clone(&is_over));
@@ -290,7 +289,7 @@ impl ServerHandler for McpServer {
         let mut accepted = SubscriptionFilter::new();
         let uris = requested.resource_subscriptions.iter().flatten();
         accepted.resource_subscriptions =
-            Some(uris.filter(|uri| subscriptions::is_followed(uri)).cloned().collect());
+            Some(uris.filter(|uri| resources::is_followed(uri)).cloned().collect());
         Some(accepted)
     }
 
@@ -298,7 +297,7 @@ impl ServerHandler for McpServer {
         let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
         let is_over = Arc::new(AtomicBool::new(false));
         let (flag, desk) = (Arc::clone(&is_over), Arc::clone(&self.desk));
-        let opened = tokio::task::spawn_blocking(move || subscriptions::follow(desk, uris, flag));
+        let opened = tokio::task::spawn_blocking(move || resources::follow(desk, uris, flag));
         let mut changes = opened.await.map_err(internal)?;
         while !context.request_context().ct.is_cancelled() {
             // The pause bounds how late a cancellation is seen.
@@ -349,7 +348,7 @@ fn read_call(params: Option<Value>) -> Result<CallToolRequestParams, ErrorData> 
 
 /// A client that follows an unknown resource has mistaken its name.
 fn check_followed(uri: &str) -> Result<(), ErrorData> {
-    match subscriptions::is_followed(uri) {
+    match resources::is_followed(uri) {
         true => Ok(()),
         false => {
             let text = format!("no subscription to `{uri}`: there are the inbox and the requests");

@@ -17,7 +17,7 @@ use ensemble_core::spool::State;
 
 use crate::context::Context;
 use crate::output::{FAINT, STRONG};
-use crate::printing::content::print_body;
+use crate::printing::print_body;
 
 const WORDS_CHARS_MAX: usize = 60;
 const INDENT: &str = "    ";

@@ -1,21 +1,30 @@
 //! Output that several verbs have in common.
 
+use std::time::Duration;
+
+use anstyle::Style;
 use ensemble_app::departing::DepartureFate;
+use ensemble_app::exit_code::VerbExit;
 use ensemble_app::failure::{Failure, Outcome};
+use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text;
-use ensemble_core::message::Name;
+use ensemble_app::text::{inline, one_line};
+use ensemble_app::wait_line::WaitLine;
+use ensemble_app::worker::{explain_not_ready, not_ready_json};
+use ensemble_core::event_log::{Record, Recorder, types};
+use ensemble_core::message::{Envelope, Name, fenced};
+use ensemble_core::proto::ready::ReadinessFailure;
 use ensemble_core::proto::request::Outcome as Answer;
 use ensemble_reports::contract::Summary;
 use ensemble_team::board::{BoardTask, State, unmet};
 use ensemble_team::driver::{SUMMARY_PATH, TaskBatch};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::output::{FAINT, Output};
 
-pub(crate) mod content;
 pub(crate) mod conversation;
 pub(crate) mod overview;
-pub(crate) mod readiness;
 pub(crate) mod requests;
 pub(crate) mod starting;
 
@@ -96,4 +105,71 @@ pub(crate) fn print_tasks(context: &Context, state: &State, tasks: Vec<&BoardTas
     };
     let rows = tasks.into_iter().map(row).collect();
     context.out.table(&["task", "status", "agent", "waits for", "description"], rows)
+}
+
+/// No matter what the content looks like, it is seen where it begins, where it ends, and whose it is.
+pub(crate) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
+    let whose = format!("untrusted text from {}, between the fences", envelope.sender_address());
+    out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
+    out.content(fenced(&envelope.body).as_bytes())?;
+    out.line("")
+}
+
+/// The content as it is, of the attachment if there is one.
+pub(crate) fn print_body(out: &Output, queue: &ProjectQueue, envelope: &Envelope) -> Outcome {
+    match &envelope.attachment {
+        Some(attachment) => out.content(&queue.attached(attachment)?),
+        None => out.content(envelope.body.as_bytes()),
+    }
+}
+
+pub(crate) fn record_line(out: &Output, record: &Record, style: Style) -> String {
+    let time = record.timestamp.to_string().replace('T', " ");
+    format!(
+        "{}  {}  {}  {}",
+        out.paint(FAINT, time.trim_end_matches('Z')),
+        out.paint(style, &record.kind),
+        one_line(&record.actor),
+        inline(&Value::Object(record.data.clone())),
+    )
+}
+
+/// Records an assignment, and says on the terminal how far it is.
+pub(crate) struct AssignProgress<'a> {
+    pub(crate) recorder: &'a dyn Recorder,
+    pub(crate) worker: &'a Name,
+    pub(crate) task: &'a str,
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Recorder for AssignProgress<'_> {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        let Self { worker, task, .. } = self;
+        let whom = match kind {
+            types::READY_PING => format!("{worker} to answer ping {}", data["attempt"]),
+            types::READY_IDLE | types::READY_PONG => format!("{worker} to receive {task}"),
+            _ => return self.recorder.record(kind, actor, data),
+        };
+        WaitLine::change(whom, self.patience);
+        self.recorder.record(kind, actor, data);
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recorder.is_recording()
+    }
+}
+
+/// Says why a worker is not ready: what happened, the next command, and the seed's block on stderr; and an object for
+/// `--json`.
+pub(crate) fn describe_not_ready(
+    context: &Context,
+    failure: &ReadinessFailure,
+) -> Outcome<Failure> {
+    let (text, hint) = explain_not_ready(context, failure)?;
+    if context.out.is_json() {
+        context.out.object(&not_ready_json(failure))?;
+        return Ok(Failure::refused(text).with_hint(hint));
+    }
+    let text = format!("ensemble: {text}\nhint: {hint}\n{failure}");
+    Ok(Failure::Block { exit: VerbExit::Failed, text })
 }

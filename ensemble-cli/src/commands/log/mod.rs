@@ -25,7 +25,7 @@ use ensemble_core::watch::Waiter;
 use crate::args;
 use crate::context::Context;
 use crate::output::{BAD, STRONG};
-use crate::printing::content::record_line;
+use crate::printing::record_line;
 
 const FOLLOW_FROM: usize = 10;
 

@@ -13,7 +13,6 @@ mod next;
 mod nudges;
 mod orders;
 mod run;
-mod submit;
 
 /// Hand out the steps of a task in order, and report them
 ///
@@ -33,7 +32,7 @@ pub(crate) struct Arguments {
 enum Verb {
     Add(add::AddSteps),
     Next(next::NextStep),
-    Submit(submit::SubmitStep),
+    Submit(next::SubmitStep),
     Heartbeat(orders::StepHeartbeat),
     List(look::ListSteps),
     Show(look::ShowStep),

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
-use crate::flags::content::ContentFlags;
+use crate::flags::ContentFlags;
 
 /// Hand out a task; what you ask for decides how
 ///
