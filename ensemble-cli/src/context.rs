@@ -2,7 +2,8 @@ use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ensemble_app::App;
-use ensemble_app::failure::Failure;
+pub(crate) use ensemble_app::exit_code::VerbExit;
+pub(crate) use ensemble_app::failure::{Failure, Outcome};
 
 use crate::args::GlobalFlags;
 use crate::output::Output;

@@ -16,7 +16,6 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ensemble_app::failure::{Failure, Outcome};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -29,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
 
-use crate::context::locked;
+use crate::context::{Failure, Outcome, locked};
 
 const TOKEN_BYTES: usize = 24;
 /// One thread for the protocol; calls have their own threads.

@@ -9,10 +9,9 @@
 //! The table is keyed by the verbs' places. A test compares it with docs/guides/hosts.md.
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::Outcome;
 use ensemble_app::transport::{NO_SHARED_STEPS, admit_steps, uses_servers};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServerSupport {

@@ -25,8 +25,6 @@ use std::time::Duration;
 
 use ensemble_app::door_hints::{HintReader, render_hints, render_members};
 use ensemble_app::error_line::FailureCode;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::{RunningCalls, end_if_cancelled, run_call};
 use ensemble_core::CancelToken;
 use ensemble_core::message::{Name, describe_json_fault, read_foreign_json};
@@ -34,7 +32,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::GlobalFlags;
-use crate::context::{Context, locked};
+use crate::context::{Context, Failure, Outcome, VerbExit, locked};
 use crate::printed::lines::{ApiAnswer, ApiCall, ApiHello, ApiNews, SubscriptionEnd};
 
 const PROTOCOL: u32 = 1;

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_app::asking::requests;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::overview::list_agents;
 use ensemble_app::queue::ProjectQueue;
@@ -27,7 +26,7 @@ use ensemble_core::watch::Waiter;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 const MESSAGES_MAX: usize = 10_000;
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);

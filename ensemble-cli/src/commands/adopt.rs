@@ -3,7 +3,6 @@ use std::path::PathBuf;
 use ensemble_app::agent_panes::{
     RunningAgent, find_agent_panes, nearest_server, plan_adopted, warn_of_absent_agent,
 };
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::open;
 use ensemble_app::text::one_line;
 use ensemble_app::watcher_start::watcher_runs;
@@ -13,7 +12,7 @@ use ensemble_project::team::LaunchedAgent;
 use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::starting::print_brought;
 
 /// Find agents that already run in tmux, and add them to the team

@@ -1,8 +1,6 @@
 use ensemble_app::acting;
 use ensemble_app::acting::{check_planner, check_registered};
 use ensemble_app::board_agents::{HandoffNotes, LifeSign, directory_of, give_sign, hand_over};
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::ask_if_meant;
 use ensemble_app::text::{one_line, with_members};
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -16,7 +14,7 @@ use ensemble_team::worktree::{AgentDuty, UnfitReason, VerifiedAgent};
 use serde_json::{Value, json};
 
 use crate::args::share;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::EpochFlag;
 
 /// Start, adopt and inspect agents

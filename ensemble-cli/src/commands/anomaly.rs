@@ -1,5 +1,4 @@
 use ensemble_app::controls::{authorize_resume, control_place, lift_control};
-use ensemble_app::failure::Outcome;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
 use ensemble_team::board::{
@@ -8,7 +7,7 @@ use ensemble_team::board::{
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{BAD, GOOD};
 
 /// Record anomalies, in which the circuit breaker looks for patterns

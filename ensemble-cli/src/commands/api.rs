@@ -1,8 +1,7 @@
 use ensemble_app::door_hints::HintReader;
-use ensemble_app::failure::Outcome;
 
 use crate::api::{VerbCall, serve};
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 /// Answer calls of another program, one line of JSON each
 ///

@@ -2,8 +2,6 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use ensemble_app::content::fill;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::receipt::{Receipt, ReceiptTracker};
 use ensemble_app::text::age;
@@ -18,7 +16,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::ContentFlags;
 use crate::flags::WaitFlags;
 use crate::printing::{AssignProgress, describe_not_ready};

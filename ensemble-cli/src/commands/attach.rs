@@ -2,8 +2,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::agent_without_pane;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
@@ -12,7 +10,7 @@ use ensemble_project::team::{socket_of, team_session};
 use ensemble_tmux::tmux::TmuxServer;
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::printing::overview::note_look;
 
 /// Attach this terminal to the team's tmux session

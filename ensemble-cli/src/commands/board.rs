@@ -1,5 +1,3 @@
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::OpeningPurpose;
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::Error;
@@ -7,7 +5,7 @@ use ensemble_team::board::BoardError;
 use ensemble_team::board::{self, Board, State, TaskStatus, Violation};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, STRONG, WARNING};
 use crate::printing::print_tasks;
 

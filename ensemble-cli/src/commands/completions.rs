@@ -1,8 +1,7 @@
 use clap_complete::env::Shells;
-use ensemble_app::failure::{Failure, Outcome};
 
 use crate::completion::VARIABLE;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Print a completion script for a shell
 ///

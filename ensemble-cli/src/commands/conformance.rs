@@ -1,13 +1,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
 use ensemble_conformance::{self as conformance, ClientCheck, LoadFigures, LoadRun};
 use ensemble_project::QUEUE_VARIABLE;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
 
 /// Check that a client keeps the queue protocol

@@ -6,14 +6,13 @@ use ensemble_app::controls::{
     step_stopped_sprint,
 };
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, with_members};
 use ensemble_team::authority::AuthorityAct;
 use ensemble_team::board::{ActiveControl, ControlFile};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Stop starting new work until `ensemble resume`
 ///

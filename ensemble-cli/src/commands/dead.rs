@@ -1,5 +1,4 @@
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
@@ -13,7 +12,7 @@ use ensemble_project::short_ids::ShortIds;
 use serde_json::json;
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::STRONG;
 use crate::printing::print_content;
 

@@ -1,10 +1,9 @@
 use ensemble_app::acting::check_planner;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Record work discovered along the way, and decide what to do about it
 #[derive(Debug, clap::Args)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ensemble_app::batches::read_instruction;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::broker::{Broker, RETURNED_TYPE};
 use ensemble_core::env::{Lease, SystemClock};
@@ -26,7 +25,7 @@ use ensemble_team::driver::{
 use self::hold::InstructionHold;
 use self::others::OtherMail;
 use self::workers::DispatchTeam;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::print_summary;
 
 const DISPATCH: &str = "dispatch";

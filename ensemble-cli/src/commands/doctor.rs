@@ -7,15 +7,13 @@ mod servers;
 mod trust;
 
 use ensemble_app::door_hints::name_queue;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::text::{one_line, plural, wrapped};
 use ensemble_project::attention::join_by_cause;
 use ensemble_project::overview::{Overview, StateSource};
 use serde::Serialize;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, GOOD, WARNING};
 use crate::printing::overview::columns;
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::authority::authorize;
 use ensemble_app::departing::{DepartureAsk, present_members};
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::starting;
 use ensemble_core::broker::UnreadMail;
@@ -24,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::print_fates;
 use crate::stand_in::start_watcher;
 

@@ -1,5 +1,3 @@
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
@@ -18,7 +16,7 @@ use ensemble_team::steps::{STEPS_FILE, StepOptions};
 use ensemble_team::worktree::WorktreeFinding;
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, FAINT, GOOD};
 
 /// Check the whole queue, opening every message, the blackboard, the steps and the worktrees of tasks

@@ -1,5 +1,4 @@
 use ensemble_app::acting::check_planner;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::tasks::missing_file;
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
@@ -7,7 +6,7 @@ use ensemble_team::board::NewGoal;
 use ensemble_team::proto::goal::GoalEvent;
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::STRONG;
 
 /// Set the goal on the blackboard, and show its state

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::Outcome;
 use ensemble_app::held::{
     HeldMessage, SettledMessage, extend_message, release_message, settle_message,
 };
@@ -15,7 +14,7 @@ use ensemble_core::message::period::whole_seconds;
 use ensemble_core::message::{MessageId, Name};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::flags::ContentFlags;
 use crate::{args, completion};
 

@@ -1,9 +1,8 @@
 use clap::Command;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::nearest;
 use ensemble_tmux::provider::Profiles;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::help_texts::{
     AFTER_HELP, FIRST_DAY, FOR_PROGRAMS, GROUPS, HelpGroup, PROGRAMS, PROVIDERS, PROVIDERS_END,
     TOPICS,

@@ -4,10 +4,8 @@ use std::process::Command;
 
 use clap::ValueEnum as _;
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::hooks::{self, Event};
 
 /// Is in the environment of a run that only records that the run before has panicked.

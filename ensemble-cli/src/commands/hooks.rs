@@ -1,12 +1,10 @@
 use std::path::Path;
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::Outcome;
 use ensemble_app::hook_files::{HookPart, HookTarget};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome, VerbExit};
 
 /// Install hooks for agents that you start yourself
 ///

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use anstyle::Style;
-use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::{ensure_person, list_unfinished};
 use ensemble_app::mail::message_view::MessageView;
@@ -14,7 +13,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Found, State};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{BAD, FAINT, WARNING};
 
 use ensemble_project::overview::COUNT_MAX;

@@ -8,7 +8,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ensemble_app::config_edit::read_settings;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction::RULES;
 use ensemble_app::new_queue::{CreatedQueue, MAILBOX_DIRECTORY, create_queue};
 use ensemble_app::text::one_line;
@@ -16,7 +15,7 @@ use ensemble_core::event_log::EventLog;
 use ensemble_project::{Project, QUEUE_DEFAULT, QUEUE_VARIABLE};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::STRONG;
 use upstream::UpstreamProject;
 

@@ -3,7 +3,6 @@ use std::time::Duration;
 use ensemble_app::batches::{open_dispatch, read_instruction};
 use ensemble_app::content::check_words;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::text;
 use ensemble_app::wait_line::WaitLine;
@@ -16,7 +15,7 @@ use ensemble_team::proto::patience::CONDUCTOR_PATIENCE;
 use serde_json::json;
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::flags::FileContent;
 use crate::printing::print_summary;
 

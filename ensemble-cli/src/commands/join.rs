@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 
 use ensemble_app::agent_panes::{bind_named_pane, is_bound_alive, warn_of_absent_agent};
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::open;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -11,7 +10,7 @@ use ensemble_team::roster::{Member, refuse_agent};
 use ensemble_tmux::tmux::Binding;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::starting::print_brought;
 
 /// Add an existing pane to the team

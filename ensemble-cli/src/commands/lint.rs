@@ -3,8 +3,6 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::durable::Dir;
 use ensemble_reports::lint::{
@@ -13,7 +11,7 @@ use ensemble_reports::lint::{
 };
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 /// Check reports for vague wording and missing facts
 ///

@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use ensemble_app::authority::authorize_mailbox;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::text::{age, plural};
 use ensemble_core::Error;
@@ -17,7 +16,7 @@ mod bind;
 
 use crate::args;
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use bind::{BindMailbox, PaneFlags, UnbindAgent};
 
 /// Manage mailboxes; extend, release or recall a message

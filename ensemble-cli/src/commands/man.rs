@@ -2,11 +2,9 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::spellings::described;
 
 /// Show or print the manual of a command, or write a page for each

@@ -2,10 +2,9 @@ use std::path::PathBuf;
 
 use ensemble_app::door_hints::HintReader;
 use ensemble_app::environment::own_program;
-use ensemble_app::failure::Outcome;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::mcp::install::{self, ConfiguredProgram, ServerCommand};
 use crate::mcp::{ToolContext, serve_http, serve_stdio};
 

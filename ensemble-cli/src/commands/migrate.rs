@@ -1,12 +1,10 @@
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::plural;
 use ensemble_core::spool::Spool;
 use ensemble_project::QueueAccess;
 use ensemble_team::migration::migrate;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///

@@ -1,9 +1,8 @@
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_project::AlertRule;
 use ensemble_watch::alerts;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::{BAD, GOOD};
 
 /// Try the alerts that `notify` in ensemble.yaml configures

@@ -2,7 +2,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ensemble_app::agent_panes::named_server;
-use ensemble_app::failure::Outcome;
 use ensemble_app::overview::agent_without_pane;
 use ensemble_app::text::{one_line, with_members};
 use ensemble_core::agent::{AgentDiagnosis, Evidence};
@@ -15,7 +14,7 @@ use ensemble_tmux::tmux::{PaneExamination, TmuxServer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{GOOD, WARNING};
 
 const PURPOSES: [(&str, TypingPurpose<'_>); 5] = [

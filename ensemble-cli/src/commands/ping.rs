@@ -1,6 +1,4 @@
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::receiving::explain_nothing;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::with_members;
@@ -15,7 +13,7 @@ use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, PongToken};
 use serde_json::json;
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::printing::describe_not_ready;
 
 /// Ask a worker whether it is ready for a task

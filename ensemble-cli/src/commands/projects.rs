@@ -1,8 +1,7 @@
-use ensemble_app::failure::Outcome;
 use ensemble_app::new_queue::list_project;
 use ensemble_project::registry::known_projects;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 /// List your projects on this machine, for addresses such as worker-1@website
 ///

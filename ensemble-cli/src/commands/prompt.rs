@@ -1,4 +1,3 @@
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;
 use ensemble_core::durable::{Durability, write_document};
@@ -8,7 +7,7 @@ use ensemble_team::board::{State, TaskStatus, wake};
 use ensemble_team::driver::supervise::plan_standing;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Print the prompt with which an agent on the blackboard starts
 ///

@@ -1,10 +1,9 @@
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::recalling::recall;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::message::{MessageId, Name};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Recall one of your messages that has not been read yet
 ///

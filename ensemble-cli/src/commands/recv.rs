@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::Interrupt;
 use ensemble_app::introduction;
 use ensemble_app::mail::answers;
@@ -18,7 +17,7 @@ use ensemble_core::message::Name;
 
 use crate::args;
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::conversation::print_shown;
 use crate::printing::print_body;
 

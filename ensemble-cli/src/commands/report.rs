@@ -1,5 +1,4 @@
 use ensemble_app::content::text_or_stdin;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::settling::{ReportContext, find_meant_task, refuse_stopped};
 use ensemble_app::{drop, text};
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -10,7 +9,7 @@ use ensemble_team::driver::file_stem;
 use serde_json::json;
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::flags::CheckFlags;
 
 /// Report how a task ended

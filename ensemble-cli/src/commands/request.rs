@@ -7,8 +7,6 @@ use ensemble_app::content::STDIN;
 use ensemble_app::departing::{DepartureAsk, SHUTDOWN_REASON, present_members};
 use ensemble_app::diagnostics::say;
 use ensemble_app::door_hints::queue_flag;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::ids;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{elapsed, one_line};
@@ -19,7 +17,7 @@ use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::requests::{NewRequest, RequestEntry};
 use ensemble_team::authority::AuthorityAct;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::{ContentFlags, FileContent};
 use crate::flags::{OnSilence, check_answer};
 use crate::output::STRONG;

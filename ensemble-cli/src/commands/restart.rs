@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use ensemble_app::departing::DepartureAsk;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::starting::{StartedSession, open, plans_of, require_programs_again};
 use ensemble_core::broker::UnreadMail;
@@ -12,7 +11,7 @@ use ensemble_project::rows::RosterRow;
 use ensemble_team::roster::{Member, MemberOrigin};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::print_fates as report_end;
 use crate::printing::starting::print_brought as report_start;
 use crate::stand_in::start_watcher;

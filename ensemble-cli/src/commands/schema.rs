@@ -1,7 +1,6 @@
 use clap::Command;
 use ensemble_app::config_schema::{config_schema, pretty};
 use ensemble_app::error_line::ErrorLine;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::message::EnvelopeFile;
 use ensemble_reports::contract::{self, ContractKind};
@@ -9,7 +8,7 @@ use ensemble_team::steps::{Notice, StepPlan};
 use schemars::Schema;
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printed;
 
 /// Print a JSON Schema, for editors

@@ -2,8 +2,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
@@ -24,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::args;
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::ContentFlags;
 use crate::flags::WaitFlags;
 use crate::printing::print_body;

@@ -1,12 +1,11 @@
 use std::path::PathBuf;
 
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{StartedSession, open, require_programs};
 use ensemble_core::message::Name;
 use ensemble_project::AgentConfig;
 use ensemble_project::team::{AgentPlan, HowBrought};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::starting::print_brought;
 
 /// Start an agent in a window of the team's session

@@ -1,4 +1,3 @@
-use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{FRESH, describe_agent, gather};
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::message::Name;
@@ -9,7 +8,7 @@ use ensemble_project::overview::{
 };
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::WARNING;
 use crate::printing::overview::{calm_agents, cut, note_look, print_needs, print_rows, watch};
 

@@ -2,7 +2,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_app::batches::read_instruction;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::wait_line::WaitLine;
 use ensemble_app::worker::resting;
 use ensemble_core::Error;
@@ -14,7 +13,7 @@ use ensemble_team::collect::BatchLimits;
 use ensemble_team::driver::{Batches, Dispatcher, SummaryOutcome, TaskBatch, batch_of};
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::print_summary;
 
 /// Gather the reports of a batch and report to the conductor, once

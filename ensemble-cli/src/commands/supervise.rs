@@ -8,8 +8,6 @@ use std::time::Duration;
 use ensemble_app::agent_program::find_on_path;
 use ensemble_app::board_agents::directory_of;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::{LastingConnection, ProjectQueue};
 use ensemble_core::Error;
 use ensemble_core::driver::nap;
@@ -29,7 +27,7 @@ use ensemble_team::worktree::{CheckedOut, Worktrees};
 use serde_json::json;
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 /// How often an idle supervisor looks at the roster and the requests without an event.
 const OFFICE_EVERY: Duration = Duration::from_secs(1);

@@ -1,5 +1,4 @@
 use ensemble_app::acting::{check_current, check_planner, find_blocker, given_number};
-use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::tasks::{ChangedTask, change_task, describe_task, missing_file};
 use ensemble_app::text::{one_line, printable};
@@ -7,7 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_team::board::{BoardTask, LockedBoard, NewTask, TaskStatus, claimable};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::STRONG;
 use crate::printing::print_tasks;
 

@@ -1,5 +1,3 @@
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, describe_agent, gather, unknown_agent};
 use ensemble_core::message::Name;
 use ensemble_project::Project;
@@ -8,7 +6,7 @@ use ensemble_project::overview::{AgentOverview, Overview};
 use serde_json::{Value, json};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::printing::overview::{note_look, print_needs, print_rows, watch, worst_first};
 
 /// Show the team: the state of each agent, with its evidence

@@ -1,6 +1,4 @@
-use ensemble_app::failure::Outcome;
-
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::live;
 
 /// Watch the team: what needs you, the agents, and the last events

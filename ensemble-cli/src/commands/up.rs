@@ -1,6 +1,5 @@
 use ensemble_app::agent_panes::warn_of_absent_agent;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{
     StartedAgents, StartedSession, ended, open, plans_of, require_programs,
 };
@@ -10,7 +9,7 @@ use ensemble_project::team::{AgentPlan, HowBrought, LaunchedAgent, ProjectTeam};
 use ensemble_team::roster::MemberOrigin;
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::starting::{print_brought, print_observed, print_session};
 
 /// Start the team: its tmux session, an agent in each window, and the watcher

@@ -1,7 +1,6 @@
 use ensemble_app::controls::authorize_resume;
 use ensemble_app::diagnostics::say;
 use ensemble_app::door_hints::name_queue;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::ask_if_meant;
 use ensemble_app::text::{age, one_line, with_members};
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear, token_count};
@@ -12,7 +11,7 @@ use ensemble_team::budget::{BudgetFile, BudgetLimit, BudgetScope, ParkedScope};
 use ensemble_usage::{UsageTotals, by_task};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::{BAD, FAINT};
 
 /// Show what the work took: time, turns, tokens and cost, by agent and task

@@ -7,7 +7,6 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
-use ensemble_app::failure::Outcome;
 use ensemble_app::watcher_start::revive_watcher;
 use ensemble_project::Project;
 
@@ -25,7 +24,7 @@ use super::{
     supervise, task, team, top, up, usage, watch, whoami, why,
 };
 use crate::args::GlobalFlags;
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::demo;
 use crate::help_texts::{AFTER_HELP, FIRST_DAY, FOR_PROGRAMS};
 use crate::spellings::{ADMIN, canonical, join_texts, positions};

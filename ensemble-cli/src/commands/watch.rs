@@ -1,11 +1,10 @@
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_project::Project;
 use ensemble_team::roster::Member;
 use ensemble_watch::{run_process, run_process_while};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Run the watcher: route dropped files and wake agents, until Ctrl-C or SIGTERM
 ///

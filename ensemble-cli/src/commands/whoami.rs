@@ -1,6 +1,5 @@
 use ensemble_app::acting::{board_tasks, duty};
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::introduction;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::one_line;
@@ -10,7 +9,7 @@ use ensemble_team::holdings::{Holding, tasks};
 use ensemble_team::roster::IdentityProof;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Print this agent's name, how it was identified, and what it holds
 ///

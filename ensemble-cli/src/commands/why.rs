@@ -1,8 +1,6 @@
 use std::path::Path;
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::ask_if_meant;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::story::{complete_id, look_up_story, spent_on, tell_story};
@@ -14,7 +12,7 @@ use ensemble_core::message::Name;
 use serde_json::{Value, json};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{FAINT, STRONG};
 use crate::printing::overview::columns;
 use crate::printing::record_line;

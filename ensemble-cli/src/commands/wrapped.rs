@@ -1,9 +1,8 @@
 //! `ensemble claude`, `codex`, `opencode` and `gemini`: agents in the terminal of a person.
 
-use ensemble_app::failure::Outcome;
 use ensemble_core::message::Name;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::wrap::{self, WrapOptions};
 
 macro_rules! wrappers {

@@ -17,8 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::sentences::{Sentence, SentenceMaker, SentenceWeight, sort_causally};
 use ensemble_app::text::one_line;
 use ensemble_core::event_log::{Follower, Record, types};
@@ -28,7 +26,7 @@ use serde_json::Value;
 
 use super::stage::{io_failure, own_program, write};
 use super::{Arguments, tell};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{FAINT, GOOD, STRONG};
 use crate::printing::overview::cut;
 

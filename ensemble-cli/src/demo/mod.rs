@@ -20,12 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::Follower;
 use ensemble_core::watch::Waiter;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{FAINT, GOOD, STRONG};
 use hops::MessageHops;
 use stage::{DemoStage, io_failure, make_dir};

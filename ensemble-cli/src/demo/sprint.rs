@@ -14,8 +14,6 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::sentences::SentenceMaker;
 use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, Record, types};
@@ -28,7 +26,7 @@ use serde_json::json;
 
 use super::stage::{DemoPanes, io_failure, own_program, write};
 use super::{Arguments, interruption, tell};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{FAINT, GOOD, STRONG};
 
 const AGENTS: [(&str, &str, &str); 3] = [

@@ -52,8 +52,6 @@ mod voice;
 mod waiter;
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
@@ -62,7 +60,7 @@ use ensemble_tmux::provider::process;
 use ensemble_tmux::session::{Activity, DeliveryWay, LockedSession, Sessions};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 use reminder::HeldReminder;
 use voice::{HookAnswer, Voice};

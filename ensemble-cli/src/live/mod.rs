@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::silence;
 use ensemble_app::environment::own_program;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::{FRESH, OpenedQueue, asking_person, open_to_watch};
 use ensemble_app::story::story_lines;
 use ensemble_app::usage::open_usage;
@@ -42,7 +41,7 @@ use ratatui::crossterm::execute;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::printing::overview;
 use events::LastEvents;
 use spent::{SpentByAgent, UsedAmounts};

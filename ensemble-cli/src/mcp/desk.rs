@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use ensemble_app::App;
 use ensemble_app::door_hints::HintReader;
-use ensemble_app::failure::Outcome;
 use ensemble_app::queue::{OpeningPurpose, ProjectQueue};
 use ensemble_app::steps::open_steps;
 use ensemble_core::broker::Broker;
@@ -19,7 +18,7 @@ use ensemble_team::driver::StepDriver;
 use ensemble_team::roster::IdentityProof;
 use ensemble_team::steps::{StepKey, StepStore};
 
-use crate::context::locked;
+use crate::context::{Outcome, locked};
 
 use super::tools::ToolError;
 

@@ -8,7 +8,6 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::durable::open_file;
 use ensemble_core::message::Digest;
 use hyper::{StatusCode, header};
@@ -17,7 +16,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::json;
 
 use super::{McpServer, ToolContext};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 
 const PATH: &str = "/mcp";

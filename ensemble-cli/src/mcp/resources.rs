@@ -17,8 +17,8 @@ use rmcp::model::{Resource, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::tools::{ToolError, mail};
 use super::ToolContext;
+use super::tools::{ToolError, mail};
 
 const BOARD_FILE: &str = "state.yaml";
 const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -1,7 +1,6 @@
 //! What the person reads: messages of the mailbox `operator`, each with the commands that answer it.
 
 use ensemble_app::door_hints::queue_flag;
-use ensemble_app::failure::Outcome;
 use ensemble_app::ids;
 use ensemble_app::mail::conversation::ShownMessage;
 use ensemble_app::mail::delivered::{
@@ -15,7 +14,7 @@ use ensemble_core::message::{Envelope, MessagePurpose};
 use ensemble_core::requests::RequestEntry;
 use ensemble_core::spool::State;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{FAINT, STRONG};
 use crate::printing::print_body;
 

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use anstyle::Style;
 use ensemble_app::departing::DepartureFate;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text;
 use ensemble_app::text::{inline, one_line};
@@ -20,7 +18,7 @@ use ensemble_team::board::{BoardTask, State, unmet};
 use ensemble_team::driver::{SUMMARY_PATH, TaskBatch};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{FAINT, Output};
 
 pub(crate) mod conversation;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
 use ensemble_app::door_hints::name_queue;
-use ensemble_app::failure::Outcome;
 use ensemble_app::text::{elapsed, one_line, plural, table};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Glance;
@@ -25,7 +24,7 @@ use ensemble_watch::alerts::person_looked;
 use ensemble_project::Project;
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{BAD, FAINT, Output, STRONG, WARNING};
 
 const NEEDS_SHOWN_MAX: usize = 10;

@@ -2,13 +2,12 @@ use std::time::Duration;
 
 use ensemble_app::asking::await_answer;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{age, one_line};
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, SHUTDOWN};
 use ensemble_core::requests::{RequestEntry, Requests};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Says that a request is under way, or waits for its answer if it is to be waited for.
 pub(crate) fn print_sent(

@@ -1,13 +1,12 @@
 //! The output of verbs that start agents: `up`, `agent start`, `agent restart`, `join` and `adopt`.
 
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::starting::{
     StartedAgents, StartedSession, ended, ended_at_once, waiting_for_person,
 };
 use ensemble_project::team::{HowBrought, LaunchedAgent};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 pub(crate) fn print_session(context: &Context, session: &StartedSession) -> Outcome {
     let word = |started| if started { "started" } else { "running" };

@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::free_names::{find_free_name, is_free};
 use ensemble_app::new_queue::ensure_queue;
 use ensemble_app::starting;
@@ -44,7 +42,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 use user::UserTerminal;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 /// How long an agent may take to end after a signal, before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);

@@ -2,14 +2,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::Error;
 use ensemble_core::durable;
 use ensemble_team::board::BoardError;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 
 const EDITED_BYTES_MAX: usize = 64 * 1024 * 1024;
 

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, failed};
+use ensemble_app::failure::failed;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::worker::{TargetAgent, agent_pane, assigner, resting};
 use ensemble_core::driver::{LadderFile, LadderHost as _, ReadyOutcome};
@@ -20,7 +20,7 @@ use ensemble_team::roster::State as Doing;
 use ensemble_team::silence::SilentPeer;
 
 use super::DISPATCH;
-use crate::context::Context;
+use crate::context::{Context, Failure};
 
 /// Agents that get tasks only if an instruction names them.
 const NO_WORKERS: [&str; 3] = [DISPATCH, "conductor", "operator"];

@@ -4,7 +4,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ensemble_app::failure::Failure;
 use ensemble_app::transport::uses_servers;
 use ensemble_core::durable::{Dir, Durability, FileLock};
 use ensemble_core::message::shell_word;
@@ -14,7 +13,7 @@ use ensemble_project::attention::WatcherState;
 use rustix::fs::{Access, CWD, RenameFlags};
 
 use super::DoctorCheck;
-use crate::context::Context;
+use crate::context::{Context, Failure};
 
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
 const FREE_BYTES_COMFORTABLE: u64 = 256 * 1024 * 1024;

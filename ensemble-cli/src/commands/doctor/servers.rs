@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use ensemble_app::failure::Outcome;
 use ensemble_app::queue::{OpeningPurpose, access_for};
 use ensemble_app::text::plural;
 use ensemble_app::transport::uses_servers;
@@ -9,7 +8,7 @@ use ensemble_project::OpenQueue;
 use ensemble_project::attention::AwayServers;
 
 use super::DoctorCheck;
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
 

@@ -2,12 +2,11 @@
 
 use ensemble_app::agent_panes::count_unowned_agents;
 use ensemble_app::agent_program::installed_programs;
-use ensemble_app::failure::Outcome;
 use ensemble_app::text::plural;
 use ensemble_core::message::shell_word;
 use ensemble_project::{Project, QUEUE_VARIABLE};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 const COMMAND_CHARS: usize = 40;
 

@@ -1,4 +1,3 @@
-use ensemble_app::failure::Outcome;
 use ensemble_app::text::one_line;
 use ensemble_core::Error;
 use ensemble_core::message::Name;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::next::print_steps;
 use super::upstream::{NAME, UpstreamProject, UpstreamRemark};
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{FAINT, STRONG, WARNING};
 
 const THING_CHARS: usize = 32;

@@ -1,10 +1,9 @@
-use ensemble_app::failure::Outcome;
 use ensemble_core::driver::{LADDERS_DIRECTORY, LadderFile, LadderStore, read_escalations};
 use ensemble_core::event_log::{read_all, types};
 use ensemble_project::Project;
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
 

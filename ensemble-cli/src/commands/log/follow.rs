@@ -10,7 +10,6 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ensemble_app::failure::Outcome;
 use ensemble_core::message::Digest;
 use ensemble_core::watch::Waiter;
 use ensemble_history::session::page;
@@ -18,7 +17,7 @@ use hyper::{Method, StatusCode, header};
 use serde_json::json;
 
 use super::report::{present, story};
-use crate::context::{Context, locked};
+use crate::context::{Context, Outcome, locked};
 use crate::loopback::{self, HttpAnswer, HttpConnection, HttpQuestion, fresh_token, http_answer};
 
 /// The least time between two versions of the page.

@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use ensemble_app::diagnostics::say;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::receipt::LOG_POLL;
 use ensemble_app::team_log::TeamLog;
 use ensemble_app::text::plural;
@@ -23,7 +21,7 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
 
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, STRONG};
 use crate::printing::record_line;
 

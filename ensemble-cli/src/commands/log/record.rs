@@ -1,8 +1,7 @@
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::event_log::RecordType;
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 const KEY_BYTES_MAX: usize = 64;
 

@@ -1,7 +1,5 @@
 use std::collections::BTreeMap;
 
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::open_steps;
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::Error;
@@ -12,7 +10,7 @@ use ensemble_team::board::is_missing;
 use ensemble_team::replay::{BOARD_PATH, DifferenceKind, DiskState, Replay, ReplayDifference};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, FAINT, GOOD, STRONG};
 
 /// Rebuild the state from the event log alone and compare it with what is on disk

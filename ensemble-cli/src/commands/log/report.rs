@@ -3,7 +3,6 @@ use std::path::{Path, PathBuf};
 
 use ensemble_app::content::write_output;
 use ensemble_app::door_hints::name_queue;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::gather;
 use ensemble_app::usage::{TeamUsage, cost, describe_unclear};
 use ensemble_core::durable::FileModes;
@@ -16,7 +15,7 @@ use ensemble_team::holdings::tasks;
 use ensemble_usage::UsageTotals;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Write a session as a page: who needs you, what went wrong, who did what when
 ///

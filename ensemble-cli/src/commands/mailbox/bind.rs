@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use ensemble_app::agent_panes::{bind_named_pane, warn_of_absent_agent};
 use ensemble_app::authority::authorize_mailbox;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::overview::agent_without_pane;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::Error;
@@ -13,7 +12,7 @@ use ensemble_project::panes::{self, PaneEntry};
 use serde_json::json;
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// A pane, as flags.
 #[derive(Debug, clap::Args)]

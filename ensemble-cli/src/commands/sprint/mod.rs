@@ -1,12 +1,11 @@
 use ensemble_app::acting::check_planner;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::one_line;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::board::{NewSprint, metrics};
 use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::STRONG;
 
 /// Begin and end sprints on the blackboard

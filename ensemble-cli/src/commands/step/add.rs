@@ -2,7 +2,6 @@ use std::path::PathBuf;
 
 use ensemble_app::content::content_of;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_step_mail, open_steps};
 use ensemble_core::Error;
 use ensemble_core::message::yaml;
@@ -10,7 +9,7 @@ use ensemble_team::steps::{AddOutcome, StepPlan};
 use serde_json::json;
 
 use super::run::agents;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Store all steps of a task
 ///

@@ -1,11 +1,10 @@
-use ensemble_app::failure::Outcome;
 use ensemble_app::steps::open_existing_steps;
 use ensemble_app::text::one_line;
 use ensemble_team::steps::{StepStore, StepView};
 use serde_json::json;
 
 use super::StepChoice;
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 use crate::output::{BAD, GOOD, STRONG, WARNING};
 
 /// Show the queues, or the steps of one

@@ -1,11 +1,10 @@
 use std::time::{Duration, Instant};
 
-use ensemble_app::failure::Outcome;
 use ensemble_core::Result;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::steps::{StepKey, StepStore};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 mod add;
 mod look;

@@ -1,6 +1,5 @@
 use std::time::{Duration, Instant};
 
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::Interrupt;
 use ensemble_app::steps::{
     describe_submitted, hand_out_prompt, open_existing_steps, open_step_mail, step_driver,
@@ -15,7 +14,7 @@ use ensemble_team::steps::{
 
 use super::{wait_for_change, wait_on};
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::flags::FileContent;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now

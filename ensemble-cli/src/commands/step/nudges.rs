@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::worker::TargetAgent;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Pane as _;
@@ -14,7 +13,7 @@ use ensemble_core::spool::State;
 use ensemble_team::driver::SentPrompt;
 use ensemble_team::steps::StepStore;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use ensemble_project::overview::WatcherView;
 
 /// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.

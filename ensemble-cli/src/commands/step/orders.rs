@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use ensemble_app::content::content_of;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::steps::{open_existing_steps, open_step_mail};
 use ensemble_core::message::written::document;
 use ensemble_core::message::{Name, yaml};
@@ -13,7 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::StepChoice;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 // Its help is that of the verbs that order something for a step.
 #[derive(Debug, clap::Args)]

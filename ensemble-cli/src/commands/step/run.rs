@@ -2,7 +2,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::interrupt::Interrupt;
 use ensemble_app::steps::{open_existing_steps, open_step_mail, step_driver};
 use ensemble_app::text;
@@ -19,7 +18,7 @@ use serde_json::json;
 use super::nudges::OwedNudges;
 use super::{wait_for_change, wait_on};
 use crate::args;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::output::{FAINT, WARNING};
 
 /// Hand out a task's steps until all are done

@@ -1,4 +1,3 @@
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::text::{one_line, plural};
 use ensemble_core::message::Name;
 use ensemble_team::admission::TaskAct;
@@ -6,7 +5,7 @@ use ensemble_team::board::TaskStatus;
 use ensemble_team::worktree::MergeOutcome;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Merge approved tasks into the integration branch
 ///

@@ -8,7 +8,6 @@
 
 use ensemble_app::acting::check_current;
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::mail::outgoing::OutgoingMail;
 use ensemble_app::mail::readers::absent_reader;
 use ensemble_app::mail::sending::MessageHeaders;
@@ -21,7 +20,7 @@ use ensemble_team::steps::StepPlan;
 use serde_json::{Value, json};
 
 use crate::completion;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::flags::ContentFlags;
 
 /// Hand out a task; what you ask for decides how

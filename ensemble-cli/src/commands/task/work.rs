@@ -1,14 +1,13 @@
 //! `ensemble task claim`, `submit` and `verdict`: how a task is worked on and judged.
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::tasks::{TakenTask, judge_task, submit_task, take_task};
 use ensemble_app::text::one_line;
 use ensemble_core::message::Name;
 use ensemble_team::worktree::ReviewDecision;
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::flags::{EpochFlag, check_answer};
 
 /// Claim a task, with a worktree to do it in

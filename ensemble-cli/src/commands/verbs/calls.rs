@@ -7,13 +7,12 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use ensemble_app::door_hints::HintCall;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_core::message::fields::{read_flag, with_known_names};
 use ensemble_core::message::{Name, nearest};
 use serde_json::{Map, Value};
 
 use super::{CommandLine, place_among, program, with_one_verb};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 use crate::mistake::in_words;
 use crate::printed;
 use crate::spellings::meant_by;

@@ -34,7 +34,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_core::watch::{FsWatcher, sleep_until_any};
 use ensemble_tmux::session::{Activity, DeliveryWay};
@@ -44,7 +43,7 @@ use super::carry::CarriedMail;
 use super::rpc::RpcPeer as _;
 use super::voice::Voice;
 use super::{Event, EventInput, Hook, carry, waiter, with_hook};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 use post::CompanionPost;
 use server::AppServer;

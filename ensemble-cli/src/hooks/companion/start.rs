@@ -8,15 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
-use ensemble_app::exit_code::VerbExit;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_project::team::socket_at;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use super::Companion;
 use super::post::{CompanionPost, START_PATIENCE, TRY_INTERVAL};
 use super::server::AppServer;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::hooks::waiter;
 
 /// How long a server has ended before it is started again. Each further try doubles it, up to the maximum, until a

@@ -36,7 +36,6 @@ use std::time::{Duration, Instant};
 
 use ensemble_app::agent_program::AgentProgram;
 use ensemble_app::environment::AGENT_VARIABLES;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -51,7 +50,7 @@ use serde_json::{Value, json};
 use super::rpc::RpcPeer as _;
 use super::voice::Voice;
 use super::{Event, EventInput, Hook, carry, waiter, with_hook};
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 use client::AcpClient;
 use permission::AskedPermission;

@@ -4,7 +4,6 @@
 //! A request that its agent does not wait for any more is cancelled: the turn has ended, or the agent was started again.
 
 use ensemble_app::asking;
-use ensemble_app::failure::Outcome;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::printable;
 use ensemble_core::message::{Envelope, MessageId, Name};
@@ -14,7 +13,7 @@ use ensemble_core::spool::Spool;
 use ensemble_tmux::provider::everyday_verbs;
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 /// Characters that a shell reads outside of quotes, and that none of our plain commands needs.
 const SHELL_CHARACTERS: &str = "|<>()$`{}\n\\*?[]#~!&";

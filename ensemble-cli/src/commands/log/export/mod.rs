@@ -1,9 +1,7 @@
 mod otlp;
 mod prometheus;
 
-use ensemble_app::failure::Outcome;
-
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 /// Export the event log as traces or metrics
 ///

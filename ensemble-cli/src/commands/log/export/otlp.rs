@@ -1,7 +1,6 @@
 #[cfg(feature = "otlp")]
 mod follow;
 
-use ensemble_app::failure::Outcome;
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
 use ensemble_core::message::Timestamp;
@@ -12,7 +11,7 @@ use ensemble_history::export::{FinishedSpans, SPANS_MAX, Span, SpanAssembler, re
 use serde_json::json;
 
 use super::super::{check_whole, is_session, require_log, require_session, since};
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 /// Export messages as OpenTelemetry traces
 ///

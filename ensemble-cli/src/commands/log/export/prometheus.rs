@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ensemble_app::content::write_output;
-use ensemble_app::failure::Outcome;
 use ensemble_app::overview::{observe_team, open};
 use ensemble_app::team_log::TeamLog;
 use ensemble_core::event_log::read_all;
@@ -13,7 +12,7 @@ use ensemble_project::overview::{Overview, OverviewSource, StateSource, since_mi
 use serde_json::{Map, Value, json};
 
 use super::super::{check_whole, require_log};
-use crate::context::Context;
+use crate::context::{Context, Outcome};
 
 const STATES: [&str; 3] = ["queued", "acked", "dead"];
 /// Mode of the written file: node_exporter runs as another user.

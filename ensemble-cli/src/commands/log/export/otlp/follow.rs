@@ -10,7 +10,6 @@
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
-use ensemble_app::failure::{Failure, Outcome};
 use ensemble_app::receipt::LOG_POLL;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::Timestamp;
@@ -20,7 +19,7 @@ use ensemble_history::export::{
 };
 
 use super::SpanBatch;
-use crate::context::Context;
+use crate::context::{Context, Failure, Outcome};
 
 /// Pause before a collector that does not answer is tried again. It doubles from one to the other.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
