@@ -14,12 +14,11 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_team::admission::{TaskAct, is_refusal};
 use serde_json::json;
 
-use crate::args;
-use crate::completion;
 use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::ContentFlags;
 use crate::flags::WaitFlags;
 use crate::printing::{AssignProgress, describe_not_ready};
+use crate::{args, completion};
 use ensemble_project::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken

@@ -14,9 +14,8 @@ use serde_json::json;
 
 mod bind;
 
-use crate::args;
-use crate::completion;
 use crate::context::{Context, Failure, Outcome};
+use crate::{args, completion};
 use bind::{BindMailbox, PaneFlags, UnbindAgent};
 
 /// Manage mailboxes; extend, release or recall a message

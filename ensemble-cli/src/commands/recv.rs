@@ -15,11 +15,10 @@ use ensemble_app::receipt::note_read;
 use ensemble_core::env::Delivery;
 use ensemble_core::message::Name;
 
-use crate::args;
-use crate::completion;
 use crate::context::{Context, Failure, Outcome};
 use crate::printing::conversation::print_shown;
 use crate::printing::print_body;
+use crate::{args, completion};
 
 /// Receive the next message; exit code 3 if there is none
 ///

@@ -20,12 +20,11 @@ use ensemble_core::transfer::PostOutcome;
 use ensemble_project::Project;
 use serde_json::{Value, json};
 
-use crate::args;
-use crate::completion;
 use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::flags::ContentFlags;
 use crate::flags::WaitFlags;
 use crate::printing::print_body;
+use crate::{args, completion};
 
 const RECEIPT_RECORDS: [&str; 3] =
     [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED, types::RECEIPT_CONFIRMED];
