@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::bed::{Bed, Ran, program, ran, words};
+use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, program, ran, words};
 use crate::conversation::{member, of_member, read, works};
 use crate::mcp_client::Mcp;
 
@@ -47,39 +47,32 @@ fn each_person_has_a_name_and_a_mailbox() {
     let id = bed.send("count the lines");
     let text = read(&bed, "w1");
     let expected = "Message from anna, one of the people who run this team:\n";
-    assert!(text.starts_with(expected), "{text}");
+    text.begins(expected);
     bed.ok(&format!("reply {id} lines:42 --as w1"));
     assert!(bed.ok("status").contains("w1 answered you"));
     bed.ok("send --to operator --as w1 -m for-the-first");
     bed.ok("send --to ben --as w1 -m for-ben");
     // Each is shown their own mail.
     let (anna, ben) = (bed.ok("status"), bed.ok("status --as ben"));
-    assert!(anna.contains("for-the-first") && !anna.contains("for-ben"), "{anna}");
-    assert!(ben.contains("for-ben") && !ben.contains("for-the-first"), "{ben}");
-    assert!(ben.contains("-> `ensemble recv --as ben`"), "{ben}");
+    anna.has(["for-the-first"]).lacks(["for-ben"]);
+    ben.has(["for-ben"]).lacks(["for-the-first"]).has(["-> `ensemble recv --as ben`"]);
     // Anyone of them looks into any mailbox; each reads their own.
     assert!(bed.ok("inbox ben").contains("for-ben"));
-    let mine = bed.ok("recv");
-    assert!(mine.contains("lines:42") && mine.contains("for-the-first"), "{mine}");
+    bed.ok("recv").has(["lines:42", "for-the-first"]);
     let told = bed.ok(&format!("why {id}"));
     assert!(told.ends_with("  anna read \"lines:42\"\n"), "what a person reads is no work: {told}");
     assert!(bed.ok("inbox").contains("mailbox anna is empty"));
-    let bens = bed.ok("recv --as ben");
-    assert!(bens.contains("for-ben") && bens.contains(" \"TEXT\" --as ben\n"), "{bens}");
+    bed.ok("recv --as ben").has(["for-ben", " \"TEXT\" --as ben\n"]);
     bed.ok("send --to w1 --as ben -m hello");
     assert!(read(&bed, "w1").starts_with("Message from ben, one of the people"));
     // A person is asked and answers, and is not shut down.
     bed.ok("request ask permission ben --as w1");
-    let said = bed.fails(1, "request shutdown ben");
-    assert!(said.contains("`ben` is a person, not an agent"), "{said}");
+    bed.fails(1, "request shutdown ben").has(["`ben` is a person, not an agent"]);
     // No agent takes the name of a person.
-    let said = bed.fails(1, "mcp --as anna");
-    assert!(said.contains("a person who runs the team"), "{said}");
-    let said = bed.run("agent start anna --command cat").stderr;
-    assert!(said.contains("a person who runs the team"), "{said}");
+    bed.fails(1, "mcp --as anna").has(["a person who runs the team"]);
+    bed.run("agent start anna --command cat").stderr.has(["a person who runs the team"]);
     std::fs::write(&yaml, "people: [anna]\nagents: {anna: {command: cat}}\n").unwrap();
-    let said = bed.fails(2, "status");
-    assert!(said.contains("agents.anna") && said.contains("people"), "{said}");
+    bed.fails(2, "status").has(["agents.anna", "people"]);
     std::fs::write(&yaml, "people: [watcher]\n").unwrap();
     assert!(bed.fails(2, "status").contains("`watcher` is a reserved name"));
     std::fs::write(&yaml, "people: [anna]\n").unwrap();
@@ -98,8 +91,8 @@ fn the_first_person_has_what_came_for_operator_before_and_is_asked_in_its_place(
     assert!(bed.ok("status").contains("early") && !bed.ok("status --as ben").contains("early"));
     assert!(bed.ok("inbox operator").contains("early"));
     let mine = bed.ok("recv");
-    assert!(mine.contains("-> ensemble reply m1 \"TEXT\" --mailbox operator\n"), "{mine}");
-    assert!(mine.contains("-> ensemble request answer p1 --approve\n"), "{mine}");
+    mine.has(["-> ensemble reply m1 \"TEXT\" --mailbox operator\n"]);
+    mine.has(["-> ensemble request answer p1 --approve\n"]);
     bed.ok("reply m1 thanks --mailbox operator");
     bed.ok("request answer p1 --approve");
     assert!(!bed.ok("status").contains("early"));
@@ -107,8 +100,7 @@ fn the_first_person_has_what_came_for_operator_before_and_is_asked_in_its_place(
     bed.ok("request plan plan.md --to operator --as w1 --id p2");
     assert_eq!(bed.object("request list p2")["to"], "anna");
     bed.ok("request answer p2 --approve");
-    let refused = bed.fails(1, "request ask plan_approval operator x");
-    assert!(refused.contains("anna"), "{refused}");
+    bed.fails(1, "request ask plan_approval operator x").has(["anna"]);
 }
 
 #[test]
@@ -120,46 +112,38 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     assert_eq!(names, ["project", "website"]);
     // The person is the same person everywhere.
     let sent = bed.object("send --to opal@website --id q1 -m ready?");
-    assert_eq!((&sent["project"], &sent["mailbox"]), (&json!("website"), &json!("opal")));
-    let text = works(website.run("recv --as opal"));
-    assert!(text.starts_with("Message from operator, who runs this team:"), "{text}");
+    sent.fits(json!({ "project": "website", "mailbox": "opal" }));
+    works(website.run("recv --as opal")).begins("Message from operator, who runs this team:");
     works(website.run("reply q1 yes --as opal"));
     assert!(bed.ok("status").contains("opal@website answered you: \"yes\""));
     assert!(bed.ok("inbox").contains(" opal@website "));
     let text = bed.ok("recv");
-    assert!(text.starts_with("opal@website answered, ") && text.contains("yes"), "{text}");
+    text.begins("opal@website answered, ").has(["yes"]);
     // An agent is known by its own project, and its text is not trusted in another one.
     member(&bed, "cora");
     let to_website = "send --to opal@website --id q2 -m look";
-    let refused = of_member(&bed, "cora", to_website, "");
-    assert!(
-        refused.code == 1 && refused.stderr.contains("other_projects: [website]"),
-        "{refused:?}"
-    );
+    of_member(&bed, "cora", to_website, "").ends(1).says(["other_projects: [website]"]);
     let yaml = bed.project().join("ensemble.yaml");
     let before = std::fs::read_to_string(&yaml).unwrap_or_default();
     std::fs::write(&yaml, format!("{before}\nother_projects: [website]\n")).unwrap();
     works(of_member(&bed, "cora", to_website, ""));
-    let recalled = website.run("mailbox recall q2 --as cora");
-    assert!(recalled.stderr.contains("from cora@project, and only its sender"), "{recalled:?}");
+    website.run("mailbox recall q2 --as cora").says(["from cora@project, and only its sender"]);
     let text = works(website.run("recv --as opal"));
     let expected = "Message from cora of project project (untrusted: it gives you no permissions):";
-    assert!(text.starts_with(expected), "{text}");
-    let story = works(website.run("why q2"));
-    assert!(story.contains("  cora@project -> opal  look"), "{story}");
+    text.begins(expected);
+    works(website.run("why q2")).has(["  cora@project -> opal  look"]);
     works(website.run("reply q2 seen --as opal"));
     let answer = of_member(&bed, "cora", "recv --json", "").stdout;
-    assert!(answer.contains("\"body\":\"seen\"") && answer.contains("\"project\":\"website\""));
+    answer.has(["\"body\":\"seen\"", "\"project\":\"website\""]);
     // The first call of a session, which opens the queue while it waits.
     let asked = json!({ "to": "opal@website", "message": "late", "wait_for_reply": "1ms" });
     let (_, said) = Mcp::of(&bed, "w1").ask("send", &asked);
-    assert!(said.contains("opal has not answered within"), "{said}");
+    said.has(["opal has not answered within"]);
     // What starts its reader starts one there, and not the agent of that name here.
     let agents = "durability: process\nagents: {opal: {command: cat}}\n";
     std::fs::write(website.root.join("ensemble.yaml"), agents).unwrap();
     let said = bed.run("send --to opal@website -m x").stderr;
-    assert!(said.contains("in project website, opal is not running"), "{said}");
-    assert!(said.contains("/website/queue up opal` starts it"), "{said}");
+    said.has(["in project website, opal is not running", "/website/queue up opal` starts it"]);
     std::fs::write(website.root.join("ensemble.yaml"), "durability: process\n").unwrap();
 }
 
@@ -175,8 +159,7 @@ fn an_address_that_is_missing_or_unclear_is_refused() {
     let twin = OtherProject::new(&bed, "twin");
     std::fs::write(twin.root.join("ensemble.yaml"), "team: {name: website}\n").unwrap();
     works(twin.run("init"));
-    let said = bed.fails(1, "send --to opal@website -m x");
-    assert!(said.contains("several projects are called `website`"), "{said}");
+    bed.fails(1, "send --to opal@website -m x").has(["several projects are called `website`"]);
     let before = noted(&bed);
     std::fs::remove_dir_all(&twin.root).unwrap();
     assert!(!bed.ok("projects").contains("twin"));
@@ -197,8 +180,7 @@ fn a_list_of_projects_that_cannot_be_written_stops_nothing() {
     std::fs::remove_dir_all(&place).unwrap();
     std::fs::write(&place, "").unwrap();
     for line in ["init", "projects"] {
-        let ran = bed.run(line);
-        assert!(ran.code == 0 && ran.stderr.contains("projects cannot be written"), "{ran:?}");
+        bed.run(line).ends(0).says(["projects cannot be written"]);
     }
     assert_eq!(bed.run("projects").stdout, "none\n");
 }
@@ -228,7 +210,6 @@ fn a_queue_on_a_bind_mount_is_one_project() {
         Ok(ran) if ran.code != 75 && !ran.stderr.contains("unshare") => panic!("{ran:?}"),
         _ => return,
     }
-    let text = read(&bed, "w1");
-    assert!(text.starts_with("Message from cora of your team:"), "{text}");
+    read(&bed, "w1").begins("Message from cora of your team:");
     assert_eq!(noted(&bed), 1, "two paths, one project");
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, git};
+use crate::bed::{Bed, Ran, SaidText as _, git};
 use crate::mcp_client::Mcp;
 
 /// What an agent does with a task that it has not taken up.
@@ -288,14 +288,10 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     let bed = project(&TAKE_UP);
     bed.ok("send --to bob --as lead --type task --task auth --plan --id m1 -m 'refactor-auth'");
     let received = bed.ok("recv --as bob");
-    assert!(
-        received.contains("`ensemble request plan -f FILE --task auth --to lead --as bob`"),
-        "{received}"
-    );
-    assert!(received.contains("refactor-auth"), "{received}");
+    received.has(["`ensemble request plan -f FILE --task auth --to lead --as bob`"]);
+    received.has(["refactor-auth"]);
     let refused = bed.fails(1, "settle m1 --as bob");
-    assert!(refused.contains("lead demands a plan first"), "{refused}");
-    assert!(refused.contains("--task auth --to lead --as bob` submits a plan"), "{refused}");
+    refused.has(["lead demands a plan first", "--task auth --to lead --as bob` submits a plan"]);
     let failed = "report auth --status failed --reason no-time --as bob --summary none --lint warn";
     assert_eq!(bed.run(failed).code, 0, "a failure is always reported");
     let plan = bed.object("request plan ensemble.yaml --task auth --as bob");
@@ -314,10 +310,9 @@ fn a_step_with_a_plan_is_handed_out_to_be_planned() {
     bed.write_file("plan.yaml", plan);
     bed.ok("step add -f plan.yaml");
     let prompt = bed.ok("step next --task planned --as bob");
-    assert!(prompt.contains("First submit a plan for the task `planned/1`"), "{prompt}");
+    prompt.has(["First submit a plan for the task `planned/1`"]);
     let report = br#"{"task_id": "planned", "step_index": 1, "agent": "bob", "status": "success"}"#;
-    let early = bed.run_with("step submit - --as bob", report);
-    assert!(early.code == 1 && early.stderr.contains("lead demands a plan first"), "{early:?}");
+    bed.run_with("step submit - --as bob", report).ends(1).says(["lead demands a plan first"]);
     let plan = bed.object("request plan ensemble.yaml --to lead --task planned/1 --as bob");
     bed.ok(&format!("request answer {} --approve --as lead", plan["request_id"].as_str().unwrap()));
     assert_eq!(bed.run_with("step submit - --as bob", report).code, 0);
@@ -344,8 +339,7 @@ fn a_team_without_a_blackboard_can_be_paused() {
     bed.ok("send --to bob --type task --task t1 --id m1 -m work");
     assert!(bed.fails(3, "recv --as bob").contains("(lunch): no agent begins anything now"));
     let status = bed.ok("status");
-    assert!(status.contains("-  PAUSE since"), "{status}");
-    assert!(status.contains("`ensemble resume` continues the team's work"), "{status}");
+    status.has(["-  PAUSE since", "`ensemble resume` continues the team's work"]);
     // What is done can be handed in, also before it was received.
     bed.ok("send --to bob --type task --task t2 --id m2 -m more");
     bed.ok("report t2 --status success --as bob --summary none --lint off");
@@ -356,11 +350,7 @@ fn a_team_without_a_blackboard_can_be_paused() {
     bed.ok("board init");
     bed.ok("pause");
     bed.write_file(".ensemble/state.yaml", "tasks: [");
-    let ran = bed.run("resume");
-    assert!(
-        ran.code == 0 && ran.stderr.contains("the circuit breaker stay as they are"),
-        "{ran:?}"
-    );
+    bed.run("resume").ends(0).says(["the circuit breaker stay as they are"]);
 }
 
 #[test]
@@ -398,8 +388,7 @@ fn an_agent_that_agrees_to_its_shutdown_takes_up_nothing_however_it_answers() {
             }
             _ => {
                 let send = "send --to lead --as bob --type shutdown_response --correlation r1 -";
-                let sent = bed.run_with(send, b"approve: true\n");
-                assert_eq!(sent.code, 0, "{sent:?}");
+                bed.run_with(send, b"approve: true\n").ends(0);
             }
         }
         assert_eq!(bed.object("request list r1")["state"], "approved", "{way}");

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, SaidText as _};
 
 /// The schema of every line that the process writes.
 fn schema() -> &'static jsonschema::Validator {
@@ -209,11 +209,7 @@ fn lines_that_are_no_calls_are_answered_and_the_next_one_runs() {
             .as_bytes(),
     );
     assert_eq!(client.answer(4)["error"], Value::Null);
-    assert!(
-        client.call(5, "cancel", &json!({}))["error"]["message"]
-            .to_string()
-            .contains("id: is missing")
-    );
+    client.call(5, "cancel", &json!({}))["error"]["message"].to_string().has(["id: is missing"]);
     assert_eq!(client.call(2, "mailbox list", &json!({}))["error"], Value::Null);
     client.write(br#"{"id":6,"method":"mailbox list","params":{}}"#);
     assert_eq!(client.end()[0]["id"], 6, "the last line needs no end");

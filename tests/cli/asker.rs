@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bed::{Bed, git};
+use crate::bed::{Bed, SaidText as _, git};
 
 #[test]
 fn a_person_without_a_name_is_the_operator_in_every_verb() {
@@ -40,8 +40,7 @@ fn a_request_is_not_decided_by_leaving_the_agents_name_out() {
     let bed = Bed::new();
     let asked = bed.object("request shutdown w1");
     let id = asked["request_id"].as_str().or_else(|| asked["id"].as_str()).unwrap().to_owned();
-    let said = bed.fails(1, &format!("request answer {id} --approve"));
-    assert!(said.contains("operator"), "{said}");
+    bed.fails(1, &format!("request answer {id} --approve")).has(["operator"]);
 }
 
 #[test]
@@ -51,18 +50,14 @@ fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
     {
         bed.write_file("batch.yaml", text);
         let said = bed.fails(2, "agent instruct batch.yaml");
-        assert!(
-            said.contains("batch.yaml") && said.contains("hint: write `type: start_workers`"),
-            "{said}"
-        );
+        said.has(["batch.yaml", "hint: write `type: start_workers`"]);
     }
     bed.write_file("batch.yaml", b"\xff");
     for line in ["step add -f batch.yaml", "step split t 1 -f batch.yaml"] {
         assert!(bed.fails(2, line).contains("batch.yaml: file: is not UTF-8"), "{line}");
     }
     bed.write_file("ensemble.yaml", "durabilty: process\n");
-    let said = bed.fails(2, "status");
-    assert!(said.contains("ensemble.yaml") && said.contains("durabilty"), "{said}");
+    bed.fails(2, "status").has(["ensemble.yaml", "durabilty"]);
 }
 
 #[test]
@@ -96,7 +91,7 @@ fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
     let config = "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n";
     bed.write_file("ensemble.yaml", config);
     let said = bed.fails(2, "up");
-    assert!(said.contains("agents.w1.directory"), "{said}");
+    said.has(["agents.w1.directory"]);
     assert!(
         said.contains("`git worktree add '../worktrees/w1'`")
             || said.contains("`git worktree add ../worktrees/w1`"),

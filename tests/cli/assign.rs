@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, Running, keys, objects, program, ran};
+use crate::bed::{Bed, JsonMembers as _, Ran, Running, SaidText as _, keys, objects, program, ran};
 use crate::tmux_support::{TestServer, bash_command, eventually};
 
 /// Waits until the watcher of a project has reported; its first beat alone says only that it starts.
@@ -83,8 +83,7 @@ impl Team {
         let bind =
             format!("mailbox bind w1 --pane %0 --provider {provider} --tmux-socket {socket}");
         // Where the agent does not run yet, it says so on stderr.
-        let bound = self.bed.run(&bind);
-        assert_eq!(bound.code, 0, "{bound:?}");
+        self.bed.run(&bind).ends(0);
     }
 
     fn pongs(&self) -> PathBuf {
@@ -176,7 +175,7 @@ fn a_silent_worker_is_assigned_nothing() {
     assert_eq!(fs::read_dir(team.bed.mailbox("w1/new")).unwrap().count(), 0);
     team.tmux.server.kill_server().unwrap();
     let said = team.bed.fails(1, "assign w1 -f task.md --task t1 --wait 1ms");
-    assert!(said.starts_with("ensemble: w1 is not ready: it could not be pinged: "), "{said}");
+    said.begins("ensemble: w1 is not ready: it could not be pinged: ");
 }
 
 #[test]
@@ -206,21 +205,16 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     let team = Team::new(&config, "touch", NEVER);
     let watcher = Running(team.bed.start("watch", Stdio::null()));
     until_it_watches(&team.bed);
-    let ran = team.assign();
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stderr.contains("w1 has not taken t1"), "{ran:?}");
-    assert!(ran.stderr.contains("queue/reports/escalation-t1.yaml"), "{ran:?}");
+    team.assign().ends(1).says(["w1 has not taken t1", "queue/reports/escalation-t1.yaml"]);
     eventually("it is routed", || team.records("file.routed").len() == 1);
     drop(watcher);
     let told = team.bed.object("recv --as conductor");
-    assert_eq!(told["type"], "report.escalation");
-    assert_eq!(told["task_id"], "t1");
+    told.fits(json!({ "type": "report.escalation", "task_id": "t1" }));
     team.bed.fails(3, "recv --as conductor");
     assert_eq!(team.records("escalation").len(), 1);
     let rows = team.bed.json("log escalations");
     assert_eq!(rows.len(), 1, "{rows:?}");
-    assert_eq!((&rows[0]["reason"], &rows[0]["phase"]), (&"unanswered".into(), &3.into()));
-    assert_eq!((&rows[0]["attempt"], &rows[0]["message"]), (&2.into(), &"t1.2".into()));
+    rows[0].fits(json!({ "reason": "unanswered", "phase": 3, "attempt": 2, "message": "t1.2" }));
     assert!(team.bed.ok("log escalations").contains("t1"));
 }
 
@@ -230,16 +224,13 @@ fn one_controller_at_a_time() {
     let _first = Running(team.bed.start("assign w1 -f task.md --task t1", Stdio::null()));
     eventually("the first asks", || team.pongs().join("w1.ping").exists());
     for line in ["assign w1 -f task.md --task t2", "agent ping w1"] {
-        let said = team.bed.fails(75, line);
-        assert!(said.contains("ensemble (pid "), "{said}");
+        team.bed.fails(75, line).has(["ensemble (pid "]);
     }
     // A pong of another attempt does not count, the right one does.
-    let said = team.bed.run("agent pong w1 2");
-    assert!(said.stderr.contains("AGENT_TEAM_PING w1 1"), "{said:?}");
+    team.bed.run("agent pong w1 2").says(["AGENT_TEAM_PING w1 1"]);
     eventually("it was heard", || team.records("ready.stray_pong").len() == 1);
     assert_eq!(team.records("worker_assign").len(), 0);
-    let said = team.bed.fails(1, "agent pong w1 1 --as lead");
-    assert!(said.contains("the ping asks w1, and you are lead"), "{said}");
+    team.bed.fails(1, "agent pong w1 1 --as lead").has(["the ping asks w1, and you are lead"]);
     team.bed.ok("agent pong w1 1");
     eventually("it is delivered", || team.records("worker_assign").len() == 1);
 }
@@ -265,7 +256,7 @@ fn a_program_that_is_not_open_is_opened() {
     assert_eq!(inspected["state"], "crashed");
     assert_eq!(inspected["would"]["open"]["allowed"], true);
     let ready = team.bed.object("agent ping w1");
-    assert_eq!((&ready["ready"], &ready["attempt"]), (&true.into(), &2.into()), "{ready}");
+    ready.fits(json!({ "ready": true, "attempt": 2 }));
     assert_eq!(team.records("ready.open")[0]["data"]["sent"], true);
     assert_eq!(team.records("ready.retry")[0]["data"]["error_type"], "workspace_not_open");
 }
@@ -275,12 +266,12 @@ fn a_pane_is_inspected_with_evidence() {
     let team = Team::new(PATIENT, "mute", NEVER);
     let seen = team.bed.object("agent inspect w1");
     assert_eq!(keys(&seen)[..4], ["pane", "socket", "agent", "provider"]);
-    assert_eq!((&seen["state"], &seen["source"]), (&"ready".into(), &"screen".into()));
+    seen.fits(json!({ "state": "ready", "source": "screen" }));
     assert_eq!(seen["would"]["nudge"]["allowed"], true);
     let socket = team.tmux.server.socket().display().to_string();
     let line = format!("agent inspect %0 --provider claude --tmux-socket {socket}");
     let seen = team.bed.object(&line);
-    assert_eq!((&seen["state"], &seen["source"]), (&"crashed".into(), &"process".into()));
+    seen.fits(json!({ "state": "crashed", "source": "process" }));
     assert_eq!(seen["would"]["nudge"]["reason"], "bare_shell");
     assert!(team.bed.ok(&line).contains("nudge     not now: bare_shell"));
     team.bed.fails(3, "agent inspect w2");
@@ -296,8 +287,7 @@ fn a_refused_nudge_names_its_reason() {
     eventually("it was read", || team.nudges() == 1);
     team.tmux.human(&["-l", "half a line"]);
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
-    let said = team.bed.fails(75, "agent nudge w1");
-    assert!(said.contains("draft"), "{said}");
+    team.bed.fails(75, "agent nudge w1").has(["draft"]);
     assert_eq!(team.bed.fails(3, "agent nudge no-such-agent").lines().count(), 2);
 }
 
@@ -344,12 +334,9 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     fs::rename(&held, bed.mailbox("w1/done/t1.1.yaml")).unwrap();
     let done = ran(asking.wait_with_output().unwrap());
     assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:?}");
-    assert!(done.stderr.contains("w1 has settled t1, and lead demands a plan first"), "{done:?}");
+    done.says(["w1 has settled t1, and lead demands a plan first"]);
     let record = bed.json("log --type plan.passed").remove(0);
-    assert_eq!(
-        (&record["data"]["task_id"], &record["data"]["agent"]),
-        (&"t1".into(), &"w1".into())
-    );
+    record["data"].fits(json!({ "task_id": "t1", "agent": "w1" }));
     let need = bed.json("status").pop().unwrap()["needs"][0].take();
     assert_eq!(need["text"], "w1 has settled task t1 without an approved plan");
     assert_eq!(bed.object("recv --as lead")["type"], "request.unplanned");

@@ -12,7 +12,10 @@ use ensemble_core::durable::FileLock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, Running, land, objects, program, to_end, watch, words};
+use crate::bed::{
+    Bed, JsonMembers as _, Ran, Running, SaidText as _, land, objects, program, to_end, watch,
+    words,
+};
 use crate::tmux_support::eventually;
 
 /// Below the project; some exist, others do not.
@@ -121,8 +124,7 @@ fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
         break_part(&bed.project().join("queue/mailbox/bad/cur"), "wrong");
         let status = objects(&view(&bed, "status --json").stdout);
         assert!(status.iter().all(|row| row["mailbox"] != "bad"), "{status:?}");
-        let metrics = view(&bed, "log export prometheus").stdout;
-        assert!(!metrics.contains("mailbox=\"bad\",state="), "{metrics}");
+        view(&bed, "log export prometheus").stdout.lacks(["mailbox=\"bad\",state="]);
     }
 }
 
@@ -177,8 +179,7 @@ fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
         assert!(about.starts_with("mailbox ") || found.stdout.contains(why), "{found:?}");
         assert_eq!(found.stdout.lines().count(), 1, "{part} as {kind}: {found:?}");
         if ["queue/tmp", "queue/mailbox"].contains(&part) {
-            let refused = view(&bed, "send --to w1 -m lost");
-            assert!(refused.stderr.contains("in the place of a directory"), "{refused:?}");
+            view(&bed, "send --to w1 -m lost").says(["in the place of a directory"]);
             continue;
         }
         assert_eq!(view(&bed, "send --to w1 -m next").code, 0, "{part} as {kind}");
@@ -189,17 +190,13 @@ fn what_is_in_the_place_of_an_own_part_is_named_and_stops_no_other() {
     let bed = bed();
     break_part(&bed.mailbox("bad"), "link");
     for line in ["send --to bad -m lost", "recv --as bad"] {
-        let refused = view(&bed, line);
-        assert!(refused.stderr.contains("in the place of a directory"), "{refused:?}");
+        view(&bed, line).says(["in the place of a directory"]);
     }
     let board = bed.project().join(".ensemble/state.yaml");
     break_part(&board, "directory");
-    let status = view(&bed, "status").stdout;
-    assert!(status.contains("state.yaml away, then `ensemble board init`"), "{status}");
+    view(&bed, "status").stdout.has(["state.yaml away, then `ensemble board init`"]);
     fs::remove_dir(board).unwrap();
-    let found = view(&bed, "admin fsck");
-    assert_eq!(found.code, 4, "{found:?}");
-    assert!(found.stdout.contains("mailbox/bad: is not a mailbox"), "{found:?}");
+    view(&bed, "admin fsck").ends(4).shows(["mailbox/bad: is not a mailbox"]);
 }
 
 #[test]
@@ -323,8 +320,8 @@ fn a_bad_entry_of_the_roster_keeps_the_team_from_no_end() {
         break_part(&bed.project().join(".ensemble/roster/bad.yaml"), kind);
         let down = view(&bed, "down");
         assert_eq!(down.code, 0, "{kind}: {down:?}");
-        assert!(down.stderr.contains("a member is not asked to leave: "), "{down:?}");
-        assert!(down.stdout.ends_with("watcher was not running\n"), "{down:?}");
+        down.says(["a member is not asked to leave: "]);
+        down.stdout.finishes("watcher was not running\n");
     }
 }
 
@@ -423,8 +420,7 @@ fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
     let is_needed =
         || view(&bed, "status").stdout.contains("!  the watcher cannot read a drop-box");
     eventually("it is a need", is_needed);
-    let shown = view(&bed, "status").stdout;
-    assert!(shown.contains("queue/rejected") && shown.contains(" times)"), "{shown}");
+    view(&bed, "status").stdout.has(["queue/rejected", " times)"]);
     fs::remove_file(&rejected).unwrap();
     eventually("the report is put aside", || !report.exists());
     eventually("it is a need no more", || !is_needed());
@@ -467,24 +463,19 @@ fn a_watcher_that_hangs_is_said_to_hang() {
     };
     beat(now());
     let status = view(&bed, "status");
-    assert!(!status.stdout.contains("watcher"), "{status:?}");
+    status.stdout.lacks(["watcher"]);
     // The last sign of life is of the start of the machine.
     beat(0);
     let status = view(&bed, "status");
-    assert!(status.stdout.contains("!  the watcher hangs: no sign of life"), "{status:?}");
-    assert!(status.stdout.contains(&format!("kill -KILL {pid}")), "{status:?}");
+    status.shows(["!  the watcher hangs: no sign of life", &format!("kill -KILL {pid}")]);
     let told = objects(&view(&bed, "status --json").stdout);
     let told = told.last().unwrap();
-    assert_eq!(
-        (&told["watcher"]["running"], &told["watcher"]["hangs"]),
-        (&json!(true), &json!(true))
-    );
+    told["watcher"].fits(json!({ "running": true, "hangs": true }));
     assert!(
         told["needs"].as_array().unwrap().iter().any(|need| need["need"] == "watcher"),
         "{told}"
     );
-    let doctor = view(&bed, "doctor");
-    assert!(doctor.stdout.contains("no sign of life"), "{doctor:?}");
+    view(&bed, "doctor").shows(["no sign of life"]);
     drop(lock);
     let status = view(&bed, "status");
     assert!(status.stdout.lines().next().unwrap().contains("watcher not running"), "{status:?}");

@@ -31,6 +31,77 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
+impl Ran {
+    /// It must have ended with this exit code.
+    #[track_caller]
+    pub(crate) fn ends(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+
+    /// These must be on its stderr.
+    #[track_caller]
+    pub(crate) fn says<const N: usize>(&self, parts: [&str; N]) -> &Self {
+        let missing = parts.iter().find(|part| !self.stderr.contains(**part));
+        assert_eq!(missing, None, "{self:?}");
+        self
+    }
+
+    /// These must be on its stdout.
+    #[track_caller]
+    pub(crate) fn shows<const N: usize>(&self, parts: [&str; N]) -> &Self {
+        let missing = parts.iter().find(|part| !self.stdout.contains(**part));
+        assert_eq!(missing, None, "{self:?}");
+        self
+    }
+}
+
+/// What a text must have, and what not.
+pub(crate) trait SaidText: AsRef<str> {
+    #[track_caller]
+    fn has<const N: usize>(&self, parts: [&str; N]) -> &Self {
+        let missing = parts.iter().find(|part| !self.as_ref().contains(**part));
+        assert_eq!(missing, None, "{}", self.as_ref());
+        self
+    }
+
+    #[track_caller]
+    fn lacks<const N: usize>(&self, parts: [&str; N]) -> &Self {
+        let found = parts.iter().find(|part| self.as_ref().contains(**part));
+        assert_eq!(found, None, "{}", self.as_ref());
+        self
+    }
+
+    #[track_caller]
+    fn begins(&self, start: &str) -> &Self {
+        assert!(self.as_ref().starts_with(start), "`{start}`: {}", self.as_ref());
+        self
+    }
+
+    #[track_caller]
+    fn finishes(&self, end: &str) -> &Self {
+        assert!(self.as_ref().ends_with(end), "`{end}`: {}", self.as_ref());
+        self
+    }
+}
+
+impl<T: AsRef<str> + ?Sized> SaidText for T {}
+
+/// What the members of an object must be.
+pub(crate) trait JsonMembers {
+    fn fits(&self, members: Value) -> &Self;
+}
+
+impl JsonMembers for Value {
+    #[track_caller]
+    fn fits(&self, members: Value) -> &Self {
+        for (name, value) in members.as_object().unwrap() {
+            assert_eq!(&self[name], value, "{name}: {self}");
+        }
+        self
+    }
+}
+
 /// Words of a command line, separated by blanks.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()

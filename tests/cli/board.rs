@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::{Bed, keys, ran};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, ran};
 
 fn bed() -> Bed {
     let bed = Bed::empty();
@@ -35,7 +35,7 @@ fn tasks_are_added_and_listed() {
     let all = bed.json("task list");
     assert_eq!(all.len(), 2);
     assert_eq!(keys(&all[0])[..3], ["id", "description", "status"]);
-    assert_eq!((&all[1]["waits_for"], &all[1]["status"]), (&json!(["a"]), &json!("UNCLAIMED")));
+    all[1].fits(json!({ "waits_for": ["a"], "status": "UNCLAIMED" }));
     let claimable = bed.json("task list --claimable");
     assert_eq!((claimable.len(), &claimable[0]["id"]), (1, &json!("a")));
     assert_eq!(bed.ok("task list --status merged"), "none\n");
@@ -65,12 +65,12 @@ fn a_specification_that_does_not_exist_is_named_when_files_are_looked_for() {
         assert_eq!(bed.ok(line).contains("\nthere is no file "), is_missing, "{line}");
     }
     let found = bed.run("board validate --worktrees");
-    assert_eq!(found.code, 4, "{found:?}");
+    found.ends(4);
     let found = found.stdout;
     for path in ["goal.spec_ref: there is no file g.md", "tasks[0].spec_ref", "tasks[3].spec_ref"] {
         assert!(found.contains(path), "{path}: {found}");
     }
-    assert!(!found.contains("tasks[1]") && !found.contains("tasks[2]"), "{found}");
+    found.lacks(["tasks[1]", "tasks[2]"]);
 }
 
 #[test]
@@ -82,8 +82,7 @@ fn a_blocked_task_is_superseded() {
     bed.ok("task add c -d third --spec s.md --done-when works");
     assert_eq!(bed.object("task supersede a --by c --reason r")["superseded_by"], json!(["c"]));
     assert_eq!(bed.object("task show b")["depends_on"], json!(["c"]));
-    let shown = bed.object("board show");
-    assert_eq!((&shown["revision"], &shown["controls"]), (&json!(5), &json!([])));
+    bed.object("board show").fits(json!({ "revision": 5, "controls": [] }));
     assert!(bed.ok("board show").contains("3 tasks, revision 5: 2 UNCLAIMED, 1 SUPERSEDED"));
     let log = bed.json("log --type board.*");
     assert_eq!(log.len(), 5);
@@ -121,8 +120,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
     let before = text(&bed);
     let ran = edit(&bed, "sed -i 's/UNCLAIMED/CLAIMED/'");
     assert_eq!(ran.code, 4);
-    assert!(ran.stderr.contains("tasks[0].assigned_to: is missing"), "{ran:?}");
-    assert!(ran.stderr.contains("the board is as it was; your copy is"), "{ran:?}");
+    ran.says(["tasks[0].assigned_to: is missing", "the board is as it was; your copy is"]);
     assert_eq!((text(&bed), kept(&bed).len()), (before, 1));
 
     let program = crate::bed::program().display();
@@ -131,7 +129,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
         &format!("f() {{ sed -i 's/first/1st/' $1; {program} task add x -d x --draft; }}; f"),
     );
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("the board has changed since"), "{ran:?}");
+    ran.says(["the board has changed since"]);
     assert!(text(&bed).contains("id: x") && !text(&bed).contains("1st"));
     assert_eq!(kept(&bed).len(), 2);
     assert!(edit(&bed, "false").stderr.contains("the editor failed"));
@@ -143,16 +141,13 @@ fn the_circuit_breaker_stops_the_team_until_a_person_resumes() {
     let bed = bed();
     assert_eq!(bed.object("board analyze")["verdict"], "OK");
     let two = "anomalies: [{type: workaround, task: a}, {type: workaround, task: b}]";
-    let ran = edit(&bed, &format!("sed -i 's/^anomalies: .*/{two}/'"));
-    assert_eq!(ran.code, 0, "{ran:?}");
+    edit(&bed, &format!("sed -i 's/^anomalies: .*/{two}/'")).ends(0);
     let state = bed.project().join(".ensemble");
     assert_eq!(bed.object("board analyze --dry-run")["verdict"], "TRIGGERED");
     assert!(!state.join("CHECKPOINT").exists());
     assert!(bed.ok("board analyze").contains("WorkaroundPattern (ARCHITECTURE_FLAW): 2 anomalies"));
     bed.ok("board analyze");
-    assert!(
-        std::fs::read_to_string(state.join("circuit_breaker_report.md")).unwrap().contains("a, b")
-    );
+    std::fs::read_to_string(state.join("circuit_breaker_report.md")).unwrap().has(["a, b"]);
     assert!(bed.ok("board show").starts_with("CHECKPOINT since 20"));
     std::fs::remove_file(state.join("CHECKPOINT")).unwrap();
     bed.ok("init");

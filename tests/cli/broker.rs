@@ -4,14 +4,13 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
 
-use crate::bed::{Bed, keys, objects, ran, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, objects, ran, words};
 
 #[test]
 fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
     let bed = Bed::empty();
     std::fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
-    let said = bed.ok("init");
-    assert!(said.contains("created the queue") && said.contains("Next:"), "{said}");
+    bed.ok("init").has(["created the queue", "Next:"]);
     let mode = |path: &str| bed.project().join(path).metadata().unwrap().permissions().mode();
     assert_eq!(mode("queue") & 0o777, 0o700);
     assert_eq!(mode(".ensemble") & 0o777, 0o700);
@@ -92,22 +91,17 @@ fn init_somewhere_else() {
     // A package of that name is left alone.
     std::fs::create_dir(bed.project().join("queue")).unwrap();
     bed.write_file("queue/queue.go", "package queue\n");
-    let refused = bed.fails(1, "init");
-    assert!(refused.contains("which has other files: queue.go"), "{refused}");
-    assert!(refused.contains("hint: `export ENSEMBLE_QUEUE=/"), "{refused}");
+    bed.fails(1, "init").has(["which has other files: queue.go", "hint: `export ENSEMBLE_QUEUE=/"]);
     assert_eq!(std::fs::read_dir(bed.project().join("queue")).unwrap().count(), 1);
     let made = bed.ok("init --queue mail");
     assert!(bed.project().join("mail/mailbox/dispatch").is_dir());
     // What is proposed works where that queue is not the nearest one.
     let mail = bed.project().join("mail").display().to_string();
-    assert!(made.contains(&format!("  export ENSEMBLE_QUEUE={mail}\n")), "{made}");
-    let said = bed.fails(3, "inbox w9 --queue mail");
-    assert!(said.contains(&format!("`ensemble --queue {mail} mailbox list`")), "{said}");
+    made.has([&format!("  export ENSEMBLE_QUEUE={mail}\n")]);
+    bed.fails(3, "inbox w9 --queue mail").has([&format!("`ensemble --queue {mail} mailbox list`")]);
     bed.ok("send --queue mail --as dispatch --to operator hello");
-    let shown = bed.ok("status --queue mail");
-    assert!(shown.contains(&format!("-> `ensemble --queue {mail} recv`")), "{shown}");
-    let read = bed.ok("recv --queue mail");
-    assert!(read.contains(&format!(" \"TEXT\" --queue {mail}\n")), "{read}");
+    bed.ok("status --queue mail").has([&format!("-> `ensemble --queue {mail} recv`")]);
+    bed.ok("recv --queue mail").has([&format!(" \"TEXT\" --queue {mail}\n")]);
 }
 
 #[test]
@@ -118,9 +112,9 @@ fn a_message_is_sent_received_extended_and_settled() {
     let fields = "id mailbox state holder epoch type from proof to created_at priority bytes body \
         body_text lease_seconds held waiting head commands";
     assert_eq!(keys(&got), fields.split(" ").collect::<Vec<_>>());
-    assert_eq!((&got["id"], &got["epoch"]), (&json!(id), &json!(1)));
-    assert_eq!((&got["holder"], &got["lease_seconds"]), (&json!("w1"), &json!(300)));
-    assert_eq!(got["body"], "hello\n");
+    got.fits(json!({
+        "id": id, "epoch": 1, "holder": "w1", "lease_seconds": 300, "body": "hello\n",
+    }));
     let extended = bed.object(&format!("mailbox extend {id} 10m --as w1"));
     let expected = json!({ "id": id, "mailbox": "w1", "state": "acked", "lease_seconds": 600 });
     assert_eq!(extended, expected);
@@ -152,10 +146,8 @@ fn headers_travel_and_are_printed() {
 fn the_same_id_is_stored_once() {
     let bed = Bed::new();
     bed.ok("send --to w1 --id once -m x");
-    let again = bed.object("send --to w1 --id once -m x");
-    assert_eq!(again["already_stored"], true);
-    let refused = bed.fails(1, "send --to w1 --id once -m y");
-    assert!(refused.contains("different content"), "{refused}");
+    assert_eq!(bed.object("send --to w1 --id once -m x")["already_stored"], true);
+    bed.fails(1, "send --to w1 --id once -m y").has(["different content"]);
     bed.ok("recv --as w1 --body");
     bed.fails(3, "recv --as w1");
 }
@@ -170,8 +162,7 @@ fn a_broadcast_reaches_all_but_the_sender_under_one_id() {
     let id = sent[0]["id"].as_str().unwrap();
     // The id alone is ambiguous, but not for one who holds it.
     bed.ok("recv --as dispatch");
-    let refused = bed.fails(1, &format!("settle {id} --as w1"));
-    assert!(refused.contains("several mailboxes"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as w1")).has(["several mailboxes"]);
     bed.ok(&format!("settle {id} --as dispatch"));
     bed.ok("recv --as w2 --mailbox conductor");
     bed.ok(&format!("mailbox release {id} --mailbox conductor"));
@@ -181,8 +172,8 @@ fn a_broadcast_reaches_all_but_the_sender_under_one_id() {
 fn several_recipients_are_all_known_or_nothing_is_sent() {
     let bed = Bed::new();
     let refused = bed.fails(3, "send --to w1 --to dispach -m x");
-    assert!(refused.contains("no mailbox `dispach`: did you mean dispatch?"), "{refused}");
-    assert!(refused.contains("hint: there are conductor, dispatch, operator, w1"), "{refused}");
+    refused.has(["no mailbox `dispach`: did you mean dispatch?"]);
+    refused.has(["hint: there are conductor, dispatch, operator, w1"]);
     bed.fails(3, "recv --as w1");
     let sent = bed.ok("send --to w1,new-one --to w1 --create -m x");
     assert_eq!(sent.lines().count(), 1, "one id, once");
@@ -223,10 +214,8 @@ fn release_gives_back_at_once_or_later_or_for_good() {
     bed.ok("recv --as w1");
     assert_eq!(bed.object(&format!("mailbox release {id}"))["state"], "queued");
     assert_eq!(bed.object("recv --as w1")["epoch"], 2);
-    let said = bed.ok(&format!("mailbox release {id} --delay 1h"));
-    assert!(said.contains("no attempt is left"), "{said}");
-    let letters = bed.json("dead list");
-    assert_eq!(letters[0]["reason"], "released after 2 attempts");
+    bed.ok(&format!("mailbox release {id} --delay 1h")).has(["no attempt is left"]);
+    assert_eq!(bed.json("dead list")[0]["reason"], "released after 2 attempts");
 }
 
 #[test]
@@ -234,15 +223,12 @@ fn only_the_holder_of_this_delivery_may_go_on() {
     let bed = Bed::new();
     let id = bed.send("x");
     bed.ok("recv --as w1");
-    let refused = bed.fails(1, &format!("settle {id} --as dispatch"));
-    assert!(refused.contains("held by w1, not by dispatch"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as dispatch")).has(["held by w1, not by dispatch"]);
     bed.ok(&format!("mailbox release {id} --as w1"));
     bed.ok("recv --as w1");
-    let refused = bed.fails(1, &format!("settle {id} --as w1 --epoch 1"));
-    assert!(refused.contains("has ended") && refused.contains("epoch 2"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as w1 --epoch 1")).has(["has ended", "epoch 2"]);
     bed.ok(&format!("settle {id} --as w1 --epoch 2"));
-    let refused = bed.fails(1, &format!("settle {id} --as w1"));
-    assert!(refused.contains("it is settled"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as w1")).has(["it is settled"]);
     bed.fails(3, "settle no-such-id");
 }
 
@@ -252,14 +238,12 @@ fn mailboxes_are_added_listed_and_removed() {
     let added = bed.object("mailbox add w2 --capacity 3 --lease 1h --done-days 1");
     let keys_expected = ["mailbox", "capacity", "attempts_max", "lease_seconds", "done_days"];
     assert_eq!(keys(&added), keys_expected);
-    assert_eq!((&added["capacity"], &added["lease_seconds"]), (&json!(3), &json!(3600)));
+    added.fits(json!({ "capacity": 3, "lease_seconds": 3600 }));
     assert_eq!(bed.json("mailbox list").len(), 5);
     assert!(bed.ok("mailbox list").contains("w2         3"));
-    let refused = bed.fails(1, "mailbox add W2");
-    assert!(refused.contains("`w2` already exists"), "{refused}");
+    bed.fails(1, "mailbox add W2").has(["`w2` already exists"]);
     bed.ok("send --to w2 -m x");
-    let refused = bed.fails(1, "mailbox remove w2");
-    assert!(refused.contains("1 unfinished message") && refused.contains("--force"), "{refused}");
+    bed.fails(1, "mailbox remove w2").has(["1 unfinished message", "--force"]);
     assert_eq!(bed.ok("mailbox remove w2 --force"), "removed mailbox w2\n");
     assert!(!bed.mailbox("w2").exists());
 }
@@ -279,8 +263,7 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
     assert!(bed.ok("dead show d1").contains("reason   expired"));
     assert_eq!(bed.object("dead retry d1")["state"], "queued");
     assert_eq!(bed.ok("dead drop d2"), "dropped d2\n");
-    let refused = bed.fails(1, "dead drop --all");
-    assert!(refused.contains("--yes"), "{refused}");
+    bed.fails(1, "dead drop --all").has(["--yes"]);
     assert_eq!(bed.ok("dead drop --all --yes"), "dropped d3\n");
     assert_eq!(bed.ok("dead list"), "no dead letters\n");
     bed.fails(3, "dead show d2");
@@ -291,7 +274,8 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
     bed.fails(3, "recv --as w2");
     std::os::unix::fs::symlink("d4.yaml", bed.mailbox("w2/dead/d0.yaml")).unwrap();
     let ran = bed.run("dead retry --all --mailbox w2");
-    assert!(ran.code == 1 && ran.stdout.starts_with("returned d4 to w2"), "{ran:?}");
+    ran.ends(1);
+    ran.stdout.begins("returned d4 to w2");
     assert!(ran.stderr.contains("d0 in w2") && !bed.mailbox("w2/dead/d0@reason.yaml").exists());
 }
 
@@ -303,7 +287,7 @@ fn a_sender_that_floods_a_mailbox_is_refused_and_others_are_not() {
         bed.ok(&format!("send --to w1 --as mad -m {number}"));
     }
     let refused = bed.fails(75, "send --to w1 --as mad -m 4");
-    assert!(refused.contains("`mad` has 3 unread messages") && refused.contains("sender_quota"));
+    refused.has(["`mad` has 3 unread messages", "sender_quota"]);
     bed.ok("send --to w1 --as calm -m 1");
     bed.ok("send --to w1 --as operator -m 1");
     bed.ok("recv --as w1");

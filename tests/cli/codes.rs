@@ -1,6 +1,6 @@
 //! Every exit code, and its text on stderr.
 
-use crate::bed::{Bed, ran, words};
+use crate::bed::{Bed, SaidText as _, ran, words};
 
 /// A pipe without a reader.
 fn closed_pipe() -> std::io::PipeWriter {
@@ -10,9 +10,7 @@ fn closed_pipe() -> std::io::PipeWriter {
 #[test]
 fn without_a_queue_the_way_to_one_is_shown() {
     let bed = Bed::empty();
-    let said = bed.fails(1, "status");
-    assert!(said.starts_with("ensemble: ") && said.contains("`ensemble init`"), "{said}");
-    assert!(said.contains("`--queue DIR`"), "{said}");
+    bed.fails(1, "status").begins("ensemble: ").has(["`ensemble init`", "`--queue DIR`"]);
 }
 
 #[test]
@@ -45,20 +43,18 @@ fn busy_is_75() {
     let bed = Bed::new();
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
-    let said = bed.fails(75, "send --to small -m 2");
-    assert!(said.contains("is full (it holds 1)"), "{said}");
+    bed.fails(75, "send --to small -m 2").has(["is full (it holds 1)"]);
     // The others get theirs nevertheless.
     let ran = bed.run("send --to small --to w1 -m 3 --json");
     assert_eq!(ran.code, 75);
-    assert!(ran.stdout.contains("\"mailbox\":\"w1\""), "{ran:?}");
+    ran.shows(["\"mailbox\":\"w1\""]);
 }
 
 #[test]
 fn corrupt_data_is_4() {
     let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/mailbox.yaml"), "capacity: [\n").unwrap();
-    let said = bed.fails(4, "recv --as w1");
-    assert!(said.contains("mailbox.yaml"), "{said}");
+    bed.fails(4, "recv --as w1").has(["mailbox.yaml"]);
 }
 
 #[test]
@@ -68,8 +64,7 @@ fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
     std::fs::write(bed.mailbox("w1/new/stray.txt"), "x").unwrap();
     let ran = bed.run("admin fsck");
     assert_eq!(ran.code, 4);
-    assert!(ran.stdout.contains("can be repaired  mailbox/w1/new/stray.txt"), "{ran:?}");
-    assert!(ran.stderr.contains("1 problem left") && ran.stderr.contains("--repair"), "{ran:?}");
+    ran.shows(["can be repaired  mailbox/w1/new/stray.txt"]).says(["1 problem left", "--repair"]);
     let findings = crate::bed::objects(&bed.run("admin fsck --json").stdout);
     assert_eq!(crate::bed::keys(&findings[0]), ["path", "problem", "repair", "repaired"]);
     assert!(bed.ok("admin fsck --repair").contains("repaired"));
@@ -81,7 +76,7 @@ fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
         paths.find(|path| path.to_str().unwrap().ends_with(end)).unwrap()
     };
     let note = std::fs::read_to_string(named("@reason.yaml")).unwrap();
-    assert!(note.contains("mailbox/w1/new/stray.txt") && note.contains("its name"), "{note}");
+    note.has(["mailbox/w1/new/stray.txt", "its name"]);
     assert!(named("").to_str().unwrap().contains("mailbox.w1.new.stray.txt"));
 }
 
@@ -91,8 +86,7 @@ fn fsck_names_a_request_that_cannot_be_read() {
     bed.ok("request shutdown w1 --id 11111111");
     bed.write_file("queue/requests/11111111/request.yaml", "version: [");
     let ran = bed.run("admin fsck");
-    assert_eq!(ran.code, 4, "{ran:?}");
-    assert!(ran.stdout.contains("broken") && ran.stdout.contains("11111111"), "{ran:?}");
+    ran.ends(4).shows(["broken", "11111111"]);
     assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
 }
 
@@ -119,7 +113,7 @@ fn a_log_that_cannot_be_written_stops_nothing() {
     bed.write_file(".ensemble", "in the way");
     let ran = bed.run("send --to w1 -m x");
     assert_eq!((ran.code, ran.stdout.lines().count()), (0, 1));
-    assert!(ran.stderr.contains("warning: 1 record missing in the event log"), "{ran:?}");
+    ran.says(["warning: 1 record missing in the event log"]);
     assert_eq!(bed.run("recv --as w1").code, 0);
 }
 
@@ -185,6 +179,5 @@ fn the_agents_name_comes_from_the_environment_too() {
     assert_eq!(received(&[("LIZA_AGENT_ID", "w1")]).code, 0);
     assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "w1"), ("LIZA_AGENT_ID", "x")]).code, 0);
     assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "")]).code, 3, "the person's mailbox is empty");
-    let wrong = received(&[("ENSEMBLE_AGENT_ID", "a/b")]);
-    assert!(wrong.code == 2 && wrong.stderr.contains("ENSEMBLE_AGENT_ID"), "{wrong:?}");
+    received(&[("ENSEMBLE_AGENT_ID", "a/b")]).ends(2).says(["ENSEMBLE_AGENT_ID"]);
 }

@@ -11,7 +11,7 @@ use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, is_running, objects, running, words, write_program};
+use crate::bed::{Bed, SaidText as _, is_running, objects, running, words, write_program};
 use crate::tmux_support::eventually;
 
 /// As a server it notes each call, and says to all what is written into `say`. Of the threads before it, it has those of a file `loaded`. A thread lists what is said to it, but not
@@ -244,8 +244,7 @@ fn a_codex_at_a_private_server_needs_no_keys_and_no_hooks() {
     for (thread, words) in [("t1", "third"), ("aside", "")] {
         assert!(codex.said("turn/start", thread).iter().all(|said| !said.contains(words)));
     }
-    let log = codex.bed.ok("log");
-    assert!(!log.contains("hook.failed") && !log.contains("nudge.sent"), "{log}");
+    codex.bed.ok("log").lacks(["hook.failed", "nudge.sent"]);
     codex.end();
 }
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, objects, ran, words};
+use crate::bed::{Bed, SaidText as _, objects, ran, words};
 
 /// For each command that takes the name of an agent or a mailbox, or the id of a message, a request, a task or a step:
 /// a line with one that does not exist.
@@ -150,7 +150,8 @@ fn what_people_type_by_mistake_gets_a_hint_that_helps() {
     let words = ["send", "--to", "absent"].map(OsStr::new);
     let odd =
         ran(bed.command(&[&words[..], &[OsStr::from_bytes(b"\xff")]].concat()).output().unwrap());
-    assert!(odd.code == 2 && !odd.stderr.contains("a bug"), "{odd:?}");
+    odd.ends(2);
+    odd.stderr.lacks(["a bug"]);
     bed.ok("send --to w1 -5");
     // A list is a text.
     let reason = ["pause", "--reason", "- lunch\n- a nap"].map(OsStr::new);
@@ -165,9 +166,8 @@ fn agents_whose_files_cannot_be_read_are_not_said_to_be_missing_from_the_configu
     std::fs::create_dir_all(bed.project().join(".ensemble/roster")).unwrap();
     bed.write_file(".ensemble/roster/w.yaml", "");
     let ran = bed.run("up");
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stderr.contains("roster/w.yaml: file: is empty"), "{ran:?}");
-    assert!(ran.stderr.contains("no agent was started\nhint: correct or remove"), "{ran:?}");
+    ran.ends(1).says(["roster/w.yaml: file: is empty"]);
+    ran.says(["no agent was started\nhint: correct or remove"]);
 }
 
 /// Ids that begin alike for longer than any number of characters that one would choose.
@@ -209,7 +209,7 @@ fn what_cannot_be_read_is_not_offered_another_try() {
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "no: [\n").unwrap();
     bed.fails(3, "recv --as w1");
     let status = bed.ok("status");
-    assert!(status.contains("`ensemble dead show broken`, then `dead drop`"), "{status}");
+    status.has(["`ensemble dead show broken`, then `dead drop`"]);
     let reason = status.lines().find(|line| line.contains("broken")).unwrap();
     assert_eq!(reason.matches("line 1").count() + reason.matches("line 2").count(), 1, "{reason}");
 }
@@ -220,8 +220,7 @@ fn a_returned_message_is_said_in_words() {
     let notice = "message_id: m1\ntype: task\nto: w1\nreason: no attempt is left\n";
     let line = "send --to operator --as w1 --type mail.returned --task t-1 -f -";
     assert_eq!(bed.run_with(line, notice.as_bytes()).code, 0);
-    let status = bed.ok("status");
-    assert!(status.contains("w1 returned your message: \"t-1: no attempt is left\""), "{status}");
+    bed.ok("status").has(["w1 returned your message: \"t-1: no attempt is left\""]);
 }
 
 #[test]
@@ -240,8 +239,7 @@ fn an_empty_text_is_no_message_at_any_door() {
     let mut empty = bed.command(&["send", "--to", "w1", ""]);
     assert_eq!(empty.stdin(Stdio::null()).output().unwrap().status.code(), Some(2));
     let call = r#"{"id":1,"method":"send","params":{"to":["w1"],"text":""}}"#;
-    let called = bed.run_with("admin api", format!("{call}\n").as_bytes());
-    assert!(called.stdout.contains("is empty"), "{called:?}");
+    bed.run_with("admin api", format!("{call}\n").as_bytes()).shows(["is empty"]);
     assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
 }
 
@@ -249,8 +247,7 @@ fn an_empty_text_is_no_message_at_any_door() {
 fn a_name_that_is_not_there_is_answered_with_those_that_are() {
     let bed = Bed::new();
     let said = bed.fails(3, "send --to nobdy x");
-    assert!(said.contains("hint: there are conductor, dispatch, operator, w1"), "{said}");
-    assert!(!said.contains("--create"), "{said}");
+    said.has(["hint: there are conductor, dispatch, operator, w1"]).lacks(["--create"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use ensemble_tmux::tmux::TmuxServer;
 use serde_json::json;
 
-use crate::bed::{Bed, is_running, ran};
+use crate::bed::{Bed, SaidText as _, is_running, ran};
 use crate::tmux_support::eventually;
 
 #[test]
@@ -33,8 +33,7 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
 
     let summary =
         std::fs::read_to_string(dir.join("queue/reports/completion-summary.yaml")).unwrap();
-    assert!(summary.contains("4 of 4 tasks (100%) are done"), "{summary}");
-    assert!(summary.contains("2 lines in 1 of 1 files"), "{summary}");
+    summary.has(["4 of 4 tasks (100%) are done", "2 lines in 1 of 1 files"]);
     let queue = dir.join("queue");
     let reports = std::fs::read_dir(queue.join("reports")).unwrap();
     let reports: Vec<String> = reports
@@ -48,8 +47,7 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
     assert!(records.is_empty(), "{records:?}");
     bed.ok(&format!("--queue {} admin fsck", queue.display()));
     bed.ok(&format!("--queue {} status", queue.display()));
-    let told = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
-    assert!(told.starts_with("as the log tells"), "{told}");
+    bed.ok(&format!("--queue {} log replay --strict", queue.display())).begins("as the log tells");
     let log = bed.json(&format!("--queue {} log", queue.display()));
     assert_eq!(log.last().map(|r| r["type"].clone()), Some(json!("session_end")));
     // When the server ends, programs in its panes receive SIGHUP, and end after it.

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running, program, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, program, ran, watch};
 use crate::ladders::told;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -140,7 +140,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
     for worker in ["worker-1", "worker-2"] {
         let taken = team.bed.project().join(format!("taken.{worker}"));
         let taken: Value = serde_json::from_slice(&fs::read(taken).unwrap()).unwrap();
-        assert_eq!((&taken["from"], &taken["proof"]), (&"dispatch".into(), &"person".into()));
+        taken.fits(json!({ "from": "dispatch", "proof": "person" }));
     }
     first.kill().unwrap();
     first.wait().unwrap();
@@ -155,7 +155,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
         team.bed.project().join("queue/reports/completion-summary.yaml").exists()
     });
     let done = ran(second.wait_with_output().unwrap());
-    assert_eq!(done.code, 0, "{done:?}");
+    done.ends(0);
     let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
     let counts = (&summary["completed_tasks"], &summary["failed_tasks"]);
     assert_eq!(counts, (&4.into(), &2.into()), "{summary}");
@@ -202,11 +202,8 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
     bed.fails(2, "task dispatch -f i.yaml");
     bed.write_file("body", circle);
     bed.ok("send --to dispatch --as conductor --type dispatch.instruction -f body");
-    let ran = bed.run("task dispatch --once");
-    assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stderr.contains("refused"), "{ran:?}");
-    let told = bed.object("recv --as conductor");
-    assert_eq!(told["type"], "mail.returned");
+    bed.run("task dispatch --once").ends(0).says(["refused"]);
+    assert_eq!(bed.object("recv --as conductor")["type"], "mail.returned");
     assert_eq!(bed.json("dead list").len(), 1);
 }
 
@@ -216,7 +213,7 @@ fn that_there_is_no_worker_is_said() {
     bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
     let mut running = Running(bed.start("task dispatch --once -f i.yaml", Stdio::null()));
     let said = BufReader::new(running.0.stderr.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(said.contains("there is no worker") && said.contains("`ensemble up`"), "{said}");
+    said.has(["there is no worker", "`ensemble up`"]);
     // It was noted before that was said. A worker ends it.
     assert!(bed.ok("status").contains("there is no worker for the tasks"), "{said}");
     bed.ok("mailbox add worker-1");
@@ -285,11 +282,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     });
     let told = bed.json("inbox conductor");
     assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(
-        (&told[0]["type"], &told[0]["task_id"]),
-        (&"report.completed".into(), &"bad".into())
-    );
-    assert_eq!(told[0]["from"], "dispatch");
+    told[0].fits(json!({ "type": "report.completed", "task_id": "bad", "from": "dispatch" }));
     assert!(bed.ok("recv --as conductor --body").contains("no key"));
 }
 
@@ -330,7 +323,7 @@ fn a_report_that_is_repeated_is_not_that_of_the_next_attempt() {
     // As after a kill, which leaves its caller without an answer.
     assert!(report("failed").contains("attempt: 1"));
     let inbox = bed.json("inbox w1");
-    assert_eq!((&inbox[0]["id"], &inbox[0]["state"]), (&"t.2".into(), &"queued".into()));
+    inbox[0].fits(json!({ "id": "t.2", "state": "queued" }));
     bed.ok("recv --as w1");
     assert!(report("success").contains("attempt: 2"));
     assert!(bed.json("inbox w1").is_empty());

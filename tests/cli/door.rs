@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, git, objects, program, ran, write_program};
+use crate::bed::{Bed, Ran, SaidText as _, git, objects, program, ran, write_program};
 
 /// A directory with programs of these names, which say a version.
 fn programs(bed: &Bed, names: &[&str]) -> String {
@@ -26,11 +26,10 @@ fn with_path(bed: &Bed, path: &str, line: &[&str]) -> Ran {
 #[test]
 fn init_says_the_next_commands_for_what_is_there() {
     let bed = Bed::empty();
-    let bare = with_path(&bed, "/usr/bin:/bin", &["init"]).stdout;
-    assert!(bare.contains("  ensemble mailbox add worker-1 "), "{bare}");
+    with_path(&bed, "/usr/bin:/bin", &["init"]).stdout.has(["  ensemble mailbox add worker-1 "]);
     let path = programs(&bed, &["codex"]);
     let found = with_path(&bed, &path, &["init"]).stdout;
-    assert!(found.contains("  ensemble codex ") && found.contains("--to codex"), "{found}");
+    found.has(["  ensemble codex ", "--to codex"]);
     assert_eq!(found.split_once("Next:\n").unwrap().1.lines().count(), 3, "{found}");
     assert!(found.lines().all(|line| line.len() <= 80 || line.contains('/')), "{found}");
 }
@@ -42,15 +41,12 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     let agents = "agents:\n  w1: {provider: claude, command: claude-of-mine --fast}\n";
     bed.write_file("ensemble.yaml", agents);
     let told = with_path(&bed, &path, &["doctor"]);
-    assert_eq!(told.code, 1, "{told:?}");
+    told.ends(1);
     let newer = "ok    agents       codex 7.8.9, newer than the tried 0.171.0";
-    assert!(told.stdout.contains(newer), "{told:?}");
-    assert!(
-        told.stdout.contains("fail  agents       w1: `claude-of-mine` is not on PATH"),
-        "{told:?}"
-    );
+    told.shows([newer, "fail  agents       w1: `claude-of-mine` is not on PATH"]);
     let install = "-> `ensemble admin hooks install --provider codex`";
-    assert!(told.stdout.contains(install) && !told.stdout.contains("trust"), "{told:?}");
+    told.shows([install]);
+    told.stdout.lacks(["trust"]);
     bed.ok("admin hooks install --provider codex");
     let told = with_path(&bed, &path, &["doctor"]).stdout;
     for part in [
@@ -68,8 +64,7 @@ fn doctor_names_agents_programs_and_what_the_team_lacks() {
     );
     fs::write(home.join("config.toml"), trusted).unwrap();
     let told = with_path(&bed, &path, &["doctor"]).stdout;
-    assert!(told.contains("ok    trust        codex trusts this directory"), "{told}");
-    assert!(!told.contains("warn  trust"), "{told}");
+    told.has(["ok    trust        codex trusts this directory"]).lacks(["warn  trust"]);
     let wide = told.lines().filter(|line| line.chars().count() > 80 && !line.contains("/tmp"));
     assert_eq!(wide.collect::<Vec<_>>(), [""; 0]);
 }
@@ -85,9 +80,7 @@ fn doctor_says_what_an_old_tmux_lacks_and_that_no_watcher_runs() {
     ] {
         fs::write(&bin, format!("#!/bin/sh\necho '{said}'\n")).unwrap();
         let told = with_path(&bed, &path, &["doctor"]).stdout;
-        assert!(told.contains(expected), "{told}");
-        assert!(told.contains("warn  watcher      not running"), "{told}");
-        assert!(told.contains("-> `ensemble admin watch &`"), "{told}");
+        told.has([expected, "warn  watcher      not running", "-> `ensemble admin watch &`"]);
     }
     // `status` says the same.
     assert!(
@@ -132,8 +125,7 @@ fn doctor_and_status_agree_on_what_needs_a_person() {
     assert!(bed.run("doctor").stdout.contains("ok    needs you    nothing"));
     bed.ok("send --to w1 --expires 1ms late");
     bed.fails(3, "recv --as w1");
-    let told = bed.run("doctor").stdout;
-    assert!(told.contains("warn  needs you"), "{told}");
+    bed.run("doctor").stdout.has(["warn  needs you"]);
     assert_ne!(bed.json("status").pop().unwrap()["needs"], json!([]));
 }
 
@@ -141,8 +133,7 @@ fn doctor_and_status_agree_on_what_needs_a_person() {
 fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
     let bed = Bed::new();
     bed.write_file("task.md", "from the file");
-    let refused = bed.fails(2, "send --to w1 task.md");
-    assert!(refused.contains("`-f task.md`"), "{refused}");
+    bed.fails(2, "send --to w1 task.md").has(["`-f task.md`"]);
     bed.ok("send --to w1 -f task.md");
     bed.ok("send --to w1 word");
     bed.ok("send --to w1 -m former");
@@ -170,10 +161,8 @@ fn the_project_is_found_from_below() {
 fn short_words_in_files_of_other_programs_run_their_commands() {
     let bed = Bed::new();
     assert_eq!(bed.ok("tmux-status"), bed.ok("admin tmux-status"));
-    let help = bed.ok("watch --help");
-    assert!(help.contains("Usage: ensemble admin watch"), "{help}");
-    let refused = bed.fails(2, "release m1");
-    assert!(refused.contains("`ensemble mailbox release` does that"), "{refused}");
+    bed.ok("watch --help").has(["Usage: ensemble admin watch"]);
+    bed.fails(2, "release m1").has(["`ensemble mailbox release` does that"]);
 }
 
 #[test]
@@ -183,14 +172,11 @@ fn an_id_may_be_shortened_as_long_as_it_is_unique() {
         bed.ok(&format!("send --to w1 --id {id} x"));
         bed.ok("recv --as w1");
     }
-    let refused = bed.fails(1, "settle task --as w1");
-    assert!(refused.contains("2 ids begin with `task`: task-one, task-two"), "{refused}");
+    bed.fails(1, "settle task --as w1").has(["2 ids begin with `task`: task-one, task-two"]);
     assert_eq!(bed.ok("settle task-o --as w1"), "settled task-one\n");
     assert_eq!(bed.ok("mailbox release oth --as w1"), "released other\n");
-    let story = bed.ok("why task-o");
-    assert!(story.contains("w1 finished \"x\""), "{story}");
-    let refused = bed.fails(3, "settle nothing --as w1");
-    assert!(refused.contains("nothing"), "{refused}");
+    bed.ok("why task-o").has(["w1 finished \"x\""]);
+    bed.fails(3, "settle nothing --as w1").has(["nothing"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::api::Client;
-use crate::bed::{Bed, keys};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys};
 use crate::mcp_client::Mcp;
 
 /// Puts a message of each kind into the mailbox of `w1`.
@@ -105,7 +105,7 @@ fn hints_name_tools_to_a_model() {
     let said = message["commands"]["settle"].as_str().unwrap().split_once(' ').unwrap();
     assert!(!said.1.contains(message["id"].as_str().unwrap()), "{message}");
     let settled = mcp.object(said.0, &serde_json::from_str(said.1).unwrap());
-    assert_eq!((&settled["id"], &settled["state"]), (&message["id"], &json!("settled")));
+    settled.fits(json!({ "id": message["id"], "state": "settled" }));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn no_door_settles_a_question_without_its_answer() {
     let (_, by_mcp) = mcp.ask("settle", &json!({ "id": "q-2" }));
     let by_api = api.call(1, "settle", &json!({ "id": "q-3" }));
     for said in [by_command.stderr, by_mcp, by_api["error"].to_string()] {
-        assert!(said.contains("has no answer yet: approve or reject it"), "{said}");
+        said.has(["has no answer yet: approve or reject it"]);
     }
     for id in ["q-1", "q-2", "q-3"] {
         bed.ok(&format!("request answer {id} --approve --as w1"));
@@ -223,13 +223,10 @@ fn settings_of_a_mailbox_have_durations_as_people_write_them() {
     }
     // What Ensemble writes is a number, as other clients read it.
     bed.ok("mailbox add w2 --lease 1m30s");
-    assert!(
-        fs::read_to_string(bed.mailbox("w2/mailbox.yaml")).unwrap().contains("lease_seconds: 90")
-    );
+    fs::read_to_string(bed.mailbox("w2/mailbox.yaml")).unwrap().has(["lease_seconds: 90"]);
     for (wrong, said) in [("soon", "`soon` is not a duration"), ("2d", "is not in 1 to 86400")] {
         fs::write(&path, format!("lease_seconds: {wrong}\n")).unwrap();
-        let refused = bed.fails(4, "recv --as w1");
-        assert!(refused.contains("mailbox.yaml") && refused.contains(said), "{refused}");
+        bed.fails(4, "recv --as w1").has(["mailbox.yaml", said]);
     }
 }
 
@@ -289,7 +286,7 @@ fn a_field_gets_the_same_answer_at_every_door() {
     bed.ok("request shutdown @w1 --as 'lead' --on-silence FORCE");
     let mut command = bed.command(&["agent", "whoami", "--json"]);
     let ran = crate::bed::ran(command.env("ENSEMBLE_AGENT_ID", " \"@w1\"\r").output().unwrap());
-    assert!(ran.code == 0 && ran.stdout.contains(r#""w1""#), "{ran:?}");
+    ran.ends(0).shows([r#""w1""#]);
     api.send(99, "send", &json!({ "to": "w1", "text": "x", "task": "", "priority": null }));
     assert!(api.line().unwrap()["error"].is_null());
 }

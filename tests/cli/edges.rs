@@ -56,12 +56,10 @@ fn a_message_of_a_gibibyte_is_refused_unread() {
     sparse(&bed.project().join("large"));
     let little = format!("-v {LITTLE}");
     let sent = limited(&bed, &little, "send --to w1 --as lead -f large");
-    assert_eq!(sent.code, 1, "{sent:?}");
-    assert!(sent.stderr.contains("large has 1073741824 bytes, the limit is 268435456"), "{sent:?}");
+    sent.ends(1).says(["large has 1073741824 bytes, the limit is 268435456"]);
     // One that was put there by hand.
     fs::rename(bed.project().join("large"), bed.mailbox("w1/new/by-hand.yaml")).unwrap();
-    let received = limited(&bed, &little, "recv --as w1");
-    assert_eq!(received.code, 3, "{received:?}");
+    limited(&bed, &little, "recv --as w1").ends(3);
     let letters = bed.json("dead list");
     let reason = letters[0]["reason"].as_str().unwrap();
     assert!(reason.contains("1073741824 bytes"), "{letters:?}");
@@ -107,8 +105,7 @@ fn a_report_of_a_gibibyte_is_put_aside_unread() {
 fn interrupt(watcher: Child) {
     let pid = rustix::process::Pid::from_child(&watcher);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let watcher = end(watcher);
-    assert_eq!(watcher.code, 0, "{watcher:?}");
+    end(watcher).ends(0);
 }
 
 #[test]
@@ -172,7 +169,7 @@ fn each_of_many_waiting_receivers_gets_its_message() {
     let mut bodies: Vec<String> = Vec::new();
     for child in waiting {
         let ran = end(child);
-        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.ends(0);
         bodies.push(ran.stdout);
     }
     bodies.sort();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, JsonMembers as _, SaidText as _};
 
 /// A task in a mailbox that two agents share.
 fn task(bed: &Bed, task: &str) -> String {
@@ -28,7 +28,7 @@ fn a_report_settles_its_message_and_settling_it_afterwards_is_no_mistake() {
         format!("{id} was settled by the report of t-1\n")
     );
     let again = bed.object(&format!("settle {id} --as w1 --epoch 1"));
-    assert_eq!((&again["state"], &again["already_settled"]), (&"settled".into(), &true.into()));
+    again.fits(json!({ "state": "settled", "already_settled": true }));
     bed.fails(3, "recv --as w1 --mailbox coders");
     assert_eq!(bed.json("log --type task_complete").len(), 1);
     bed.ok("log replay --strict");
@@ -40,16 +40,14 @@ fn the_last_holder_settles_a_message_whose_lease_is_over() {
     let id = task(&bed, "t-1");
     // As an observer that takes a message back from a silent holder.
     bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
-    let refused = bed.fails(1, &format!("settle {id} --as w2"));
-    assert!(refused.contains("is not held: it is queued"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as w2")).has(["is not held: it is queued"]);
     bed.ok(&format!("settle {id} --as w1"));
     bed.fails(3, "recv --as w2 --mailbox coders");
 
     let id = task(&bed, "t-2");
     bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
     bed.ok("recv --as w2 --mailbox coders");
-    let refused = bed.fails(1, &format!("settle {id} --as w1"));
-    assert!(refused.contains("held by w2, not by w1"), "{refused}");
+    bed.fails(1, &format!("settle {id} --as w1")).has(["held by w2, not by w1"]);
     bed.ok(&format!("mailbox release {id} --as w2 --mailbox coders"));
     let refused = bed.fails(1, &format!("settle {id} --as w1"));
     assert!(refused.contains("it is queued"), "another delivery has begun since: {refused}");
@@ -63,9 +61,7 @@ fn a_task_that_was_reported_is_withdrawn_from_its_next_holder() {
     bed.ok(&format!("mailbox release {id} --as w1 --mailbox coders"));
     bed.ok("recv --as w2 --mailbox coders");
     bed.ok("report t-1 --status success --lint off --as w1");
-    let told = bed.object("recv --as w2");
-    assert_eq!(told["type"], "mail.withdrawn");
-    assert_eq!(told["causation_id"], *id);
+    bed.object("recv --as w2").fits(json!({ "type": "mail.withdrawn", "causation_id": *id }));
     let said = bed.ok(&format!("settle {id} --as w2 --epoch 2"));
     assert_eq!(said, format!("{id} was settled by the report of t-1\n"));
     assert_eq!(bed.json("log --type task_complete").len(), 1, "it has ended once");
@@ -93,17 +89,14 @@ fn recv_says_how_long_it_holds_how_many_wait_and_the_commands_that_go_on() {
         let line = got["commands"][verb].as_str().unwrap().strip_prefix("ensemble ").unwrap();
         bed.ok(line);
     }
-    let said = bed.ok("recv --as w1");
-    assert!(said.contains("2 more wait: `ensemble recv --as w1`\n"), "{said}");
+    bed.ok("recv --as w1").has(["2 more wait: `ensemble recv --as w1`\n"]);
     let settled = bed.ok(&format!("settle {id} --as w1"));
     assert_eq!(settled, format!("settled {id}\n2 more wait: `ensemble recv --as w1`\n"));
-    let said = bed.ok("recv --as w1");
-    assert!(said.contains("Done: ensemble report t-2 --status success"), "{said}");
+    bed.ok("recv --as w1").has(["Done: ensemble report t-2 --status success"]);
     bed.ok("send --to coders -m x");
     let shared = bed.object("recv --as w1 --mailbox coders");
     let release = shared["commands"]["release"].as_str().unwrap();
     bed.ok(release.strip_prefix("ensemble ").unwrap());
     bed.ok("recv --as w1");
-    let last = bed.ok("recv --as w2 --mailbox coders");
-    assert!(!last.contains("more wait"), "{last}");
+    bed.ok("recv --as w2 --mailbox coders").lacks(["more wait"]);
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, SaidText as _};
 
 const UPDATE_VARIABLE: &str = "ENSEMBLE_UPDATE_SNAPSHOTS";
 
@@ -73,8 +73,7 @@ fn help_explains_commands_and_groups() {
     let bed = Bed::empty();
     assert_eq!(bed.ok("help"), bed.ok("--help"));
     assert_eq!(bed.ok("help task add"), bed.ok("task add --help"));
-    let group = bed.ok("help messages");
-    assert!(group.starts_with("messages:\n  send ") && group.contains("\n  recv "), "{group}");
+    bed.ok("help messages").begins("messages:\n  send ").has(["\n  recv "]);
     assert!(bed.fails(2, "help sned").contains("`ensemble help --all` lists all"));
     assert!(bed.fails(2, "ack m1").contains("hint: `ensemble settle` does that"));
     assert!(bed.fails(2, "finalize t1").contains("hint: `ensemble task finalize` does that"));
@@ -86,7 +85,7 @@ fn help_explains_commands_and_groups() {
     let words = lines.filter_map(|line| line.split(' ').next()).count();
     assert_eq!(words + ["opencode", "gemini", "down"].len(), 14, "{bare}");
     let agent = bed.ok("agent -h");
-    assert!(agent.contains("\n  join ") && !agent.contains("\n  heartbeat "), "{agent}");
+    agent.has(["\n  join "]).lacks(["\n  heartbeat "]);
     assert!(bed.ok("help programs").contains("\n  agent heartbeat "));
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, JsonMembers as _, SaidText as _};
 
 #[test]
 fn hooks_are_installed_where_each_program_reads_them_and_taken_out_again() {
@@ -21,14 +21,14 @@ fn hooks_are_installed_where_each_program_reads_them_and_taken_out_again() {
         let hooks: Value = serde_json::from_str(&text).unwrap();
         let stop = if provider == "gemini" { "AfterAgent" } else { "Stop" };
         let command = hooks["hooks"][stop][0]["hooks"][0]["command"].as_str().unwrap();
-        assert!(command.ends_with(&format!("hook stop --provider {provider}")), "{command}");
+        command.finishes(&format!("hook stop --provider {provider}"));
         assert!(bed.ok(&install).contains("already"));
         bed.ok(&uninstall);
         assert!(!file.exists(), "{}", file.display());
         bed.fails(3, &uninstall);
     }
     let printed = bed.ok("admin hooks install --provider codex --print");
-    assert!(printed.contains("UserPromptSubmit"), "{printed}");
+    printed.has(["UserPromptSubmit"]);
     assert_eq!(bed.object("admin hooks install --provider codex --print")["entry"], printed);
 }
 
@@ -61,7 +61,7 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
             for plugin in [&events, &waiter] {
                 let text = std::fs::read_to_string(plugin).unwrap();
                 let own = env!("CARGO_BIN_EXE_ensemble");
-                assert!(text.contains(&format!("const PROGRAM = \"{own}\"")), "{text}");
+                text.has([&format!("const PROGRAM = \"{own}\"")]);
             }
             let list: Value =
                 serde_json::from_str(&std::fs::read_to_string(&tui).unwrap()).unwrap();
@@ -70,16 +70,14 @@ fn plugins_of_opencode_are_installed_and_taken_out_again() {
             // A plugin that a person has changed is not overwritten.
             let ours = std::fs::read_to_string(&events).unwrap();
             std::fs::write(&events, ours.replace("10_000", "9_000")).unwrap();
-            let refused = bed.run_with(&install, b"");
-            assert!(refused.code == 1 && refused.stderr.contains("was changed"), "{refused:?}");
+            bed.run_with(&install, b"").ends(1).says(["was changed"]);
             std::fs::write(&events, ours).unwrap();
             bed.ok(&uninstall);
             assert!(!events.exists() && !waiter.exists());
             assert_eq!(std::fs::read_to_string(&tui).ok().as_deref(), before);
         }
         std::fs::write(&events, "export default {}\n").unwrap();
-        let refused = bed.run_with(&install, b"");
-        assert!(refused.code == 1 && refused.stderr.contains("not ours"), "{refused:?}");
+        bed.run_with(&install, b"").ends(1).says(["not ours"]);
         assert_eq!(std::fs::read_to_string(&events).unwrap(), "export default {}\n");
     }
     assert!(bed.ok("admin hooks install --provider opencode --print").contains("\"plugin\""));
@@ -112,7 +110,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
         assert_eq!(object(&format!("{provider}/hooks/hooks.json"))["hooks"], installed["hooks"]);
         assert_eq!(object(manifest)["version"], version);
         let server = &object(servers)["mcpServers"]["ensemble"];
-        assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
+        server.fits(json!({ "command": "ensemble", "args": ["mcp"] }));
         let skill = format!("{provider}/skills/ensemble/SKILL.md");
         is_copy(&plugins.join(skill), &read("claude/skills/ensemble/SKILL.md"));
     }
@@ -122,7 +120,7 @@ fn the_plugins_of_codex_gemini_and_opencode_have_what_is_installed() {
     for (file, source) in installed {
         let text = std::fs::read_to_string(bed.project().join(".opencode").join(file)).unwrap();
         let program = env!("CARGO_BIN_EXE_ensemble");
-        assert!(text.contains(program), "{text}");
+        text.has([program]);
         let named = text.replace(program, "ensemble");
         assert_eq!(named, read(&format!("opencode/{source}")));
     }
@@ -139,7 +137,7 @@ fn the_plugin_of_claude_has_the_hooks_that_are_installed() {
     let installed: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(object("hooks/hooks.json"), installed);
     let server = &object(".mcp.json")["mcpServers"]["ensemble"];
-    assert_eq!((&server["command"], &server["args"]), (&json!("ensemble"), &json!(["mcp"])));
+    server.fits(json!({ "command": "ensemble", "args": ["mcp"] }));
     assert_eq!(object(".claude-plugin/plugin.json")["version"], env!("CARGO_PKG_VERSION"));
     // A token of English text has about four characters.
     let skill = read("skills/ensemble/SKILL.md");
@@ -180,16 +178,11 @@ fn agents_without_hooks_are_told_once_in_their_instructions() {
     let bed = Bed::empty();
     let file = bed.project().join("AGENTS.md");
     std::fs::write(&file, "# Rules\nBe kind.").unwrap();
-    let said = bed.ok("init --agents-md");
-    assert!(said.contains("added the team's rules to AGENTS.md"), "{said}");
+    bed.ok("init --agents-md").has(["added the team's rules to AGENTS.md"]);
     let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("# Rules\nBe kind.\n\n<!-- ensemble -->\n"), "{text}");
-    assert!(
-        text.contains("`ensemble agent prime`") && text.contains("ensemble settle ID"),
-        "{text}"
-    );
-    let said = bed.ok("init --agents-md");
-    assert!(said.contains("the team's rules are already in AGENTS.md"), "{said}");
+    text.begins("# Rules\nBe kind.\n\n<!-- ensemble -->\n");
+    text.has(["`ensemble agent prime`", "ensemble settle ID"]);
+    bed.ok("init --agents-md").has(["the team's rules are already in AGENTS.md"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 

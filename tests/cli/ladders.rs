@@ -2,10 +2,10 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::assign::{HASTY, NEVER, Team};
-use crate::bed::{Bed, Running, land, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, land, ran, watch};
 use crate::tmux_support::eventually;
 
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
@@ -100,8 +100,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     // Assigned again: the attempt that was given up has ended.
     let again = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
     eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
-    let done = ran(again.wait_with_output().unwrap());
-    assert_eq!(done.code, 1, "{done:?}");
+    ran(again.wait_with_output().unwrap()).ends(1);
     eventually("it is routed, too", || team.records("file.routed").len() == 2);
     drop(watcher);
     assert_eq!(told(&team.bed).len(), 2);
@@ -116,9 +115,8 @@ fn a_task_that_is_taken_under_a_watcher_is_acked_by_its_ladder() {
     // The ladder is the watcher's; the command sees the ack by itself.
     eventually("the watcher has seen the ack", || team.records("task_start").len() == 1);
     drop(watcher);
-    assert_eq!(done.code, 0, "{done:?}");
-    let object = crate::assign::object(&done);
-    assert_eq!((&object["state"], &object["phase"]), (&"acked".into(), &1.into()));
+    done.ends(0);
+    crate::assign::object(&done).fits(json!({ "state": "acked", "phase": 1 }));
     assert_eq!((team.nudges(), team.records("escalation").len()), (2, 0), "one pace");
     assert_eq!(team.records("task_start").len(), 1);
 }

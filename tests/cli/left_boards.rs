@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, git, ran};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, git, ran};
 use crate::tmux_support::eventually;
 
 /// A repository with a board and three tasks.
@@ -40,19 +40,15 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     leave(&bed, "2026-01-01T00:05:00Z");
     let line = "agent supervise --role coder --id coder-1 -- sleep 600";
     let refused = bed.fails(1, line);
-    assert!(refused.contains("`coder-1` is registered"), "{refused}");
-    assert!(
-        refused.contains("hint: its lease has ended: `ensemble agent supervise --take-over`"),
-        "{refused}"
-    );
+    refused.has(["`coder-1` is registered"]);
+    refused.has(["hint: its lease has ended: `ensemble agent supervise --take-over`"]);
     let taken = line.replace("supervise", "supervise --take-over");
     let mut supervisor = bed.start(&taken, Stdio::null());
     eventually("its agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
-    let text = bed.read_file(".ensemble/state.yaml");
-    assert!(text.contains("mood: calm"), "{text}");
+    bed.read_file(".ensemble/state.yaml").has(["mood: calm"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
 }
@@ -62,8 +58,7 @@ fn an_entry_whose_lease_runs_is_not_taken_over() {
     let bed = bed();
     leave(&bed, "2126-01-01T00:05:00Z");
     let refused = bed.fails(1, "agent supervise --take-over --role coder --id coder-1 -- true");
-    assert!(refused.contains("its lease runs until 2126-01-01"), "{refused}");
-    assert!(refused.contains("`ensemble agent unregister coder-1 --force`"), "{refused}");
+    refused.has(["its lease runs until 2126-01-01", "`ensemble agent unregister coder-1 --force`"]);
     assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
 }
 
@@ -73,8 +68,7 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     leave(&bed, "2126-01-01T00:05:00Z");
     bed.ok("agent register --role coder --as coder-2");
     assert!(bed.fails(3, "agent unregister nina").contains("`ensemble board show`"));
-    let refused = bed.fails(1, "agent unregister coder-1 --as coder-2");
-    assert!(refused.contains("`coder-2` is not a planner"), "{refused}");
+    bed.fails(1, "agent unregister coder-1 --as coder-2").has(["`coder-2` is not a planner"]);
     assert!(bed.fails(1, "agent unregister coder-1").contains("its lease runs until 2126"));
     assert_eq!(bed.ok("agent unregister coder-1 --force"), "coder-1 unregistered; returned: t1\n");
     let state = bed.board();
@@ -83,8 +77,7 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     let mut supervisor =
         bed.start("agent supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
     eventually("it is registered", || bed.board().agents.len() == 2);
-    let refused = bed.fails(1, "agent unregister coder-3 --force");
-    assert!(refused.contains("a supervisor of `coder-3` runs"), "{refused}");
+    bed.fails(1, "agent unregister coder-3 --force").has(["a supervisor of `coder-3` runs"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
 }
@@ -92,15 +85,13 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
 #[test]
 fn status_says_what_stands_still_and_what_helps() {
     let bed = bed();
-    let shown = bed.ok("status");
-    assert!(shown.contains("no registered agent can take: t1 needs a coder"), "{shown}");
+    bed.ok("status").has(["no registered agent can take: t1 needs a coder"]);
     leave(&bed, "2026-01-01T00:05:00Z");
     bed.ok("task block t2 --reason stuck --question why?");
     let shown = bed.ok("status");
-    assert!(shown.contains("!  task t2 is blocked: stuck  ->"), "{shown}");
-    assert!(shown.contains("then `ensemble task unblock t2`"), "{shown}");
-    assert!(shown.contains("coder-1 has no lease since 2026-01-01T00:05:00"), "{shown}");
-    assert!(shown.contains("`ensemble agent unregister coder-1`"), "{shown}");
+    shown.has(["!  task t2 is blocked: stuck  ->", "then `ensemble task unblock t2`"]);
+    shown.has(["coder-1 has no lease since 2026-01-01T00:05:00"]);
+    shown.has(["`ensemble agent unregister coder-1`"]);
     let last = bed.json("status").pop().unwrap();
     let found: Vec<&str> = last["board"]["troubles"]
         .as_array()
@@ -112,11 +103,9 @@ fn status_says_what_stands_still_and_what_helps() {
     bed.ok("task unblock t2");
     bed.ok("agent unregister coder-1");
     bed.ok("agent register --role coder --as coder-2");
-    let shown = bed.ok("status");
-    assert!(!shown.contains("task t2 is blocked") && !shown.contains("has no lease"), "{shown}");
+    bed.ok("status").lacks(["task t2 is blocked", "has no lease"]);
     bed.write_file(".ensemble/state.yaml", "version: [\n");
-    let shown = bed.ok("status");
-    assert!(shown.contains("the blackboard cannot be read"), "{shown}");
+    bed.ok("status").has(["the blackboard cannot be read"]);
 }
 
 #[test]
@@ -139,7 +128,7 @@ fn a_branch_that_cannot_be_merged_into_is_told_in_time() {
     let mut said = String::new();
     std::io::Read::read_to_string(supervisor.stderr.as_mut().unwrap(), &mut said).unwrap();
     supervisor.wait().unwrap();
-    assert!(said.contains("nothing can be merged into `integration`"), "{said}");
+    said.has(["nothing can be merged into `integration`"]);
 }
 
 #[test]
@@ -148,10 +137,7 @@ fn an_agent_says_how_much_of_its_context_is_used() {
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("task claim t1 --as coder-1");
     let held = bed.object("agent whoami --as coder-1");
-    assert_eq!(
-        (&held["tasks"][0]["task"], &held["tasks"][0]["duty"]),
-        (&"t1".into(), &"work".into())
-    );
+    held["tasks"][0].fits(json!({ "task": "t1", "duty": "work" }));
     assert!(bed.ok("agent whoami --as coder-1").contains("  work on task t1, number "));
     // Only people read it, so a value that makes no sense is a warning.
     for (written, kept) in [("63.4", 63), ("64%", 64), ("40 %", 40), ("101", 40), ("-1", 40)] {
@@ -182,8 +168,7 @@ fn an_abort_leaves_nothing_that_is_broken() {
     bed.ok("board abort");
     assert!(supervisor.wait().unwrap().success());
     assert!(bed.project().join(".worktrees/t1").exists());
-    let shown = bed.ok("admin fsck");
-    assert!(shown.contains("there is no work in it: the task is UNCLAIMED"), "{shown}");
+    bed.ok("admin fsck").has(["there is no work in it: the task is UNCLAIMED"]);
     bed.write_file(".worktrees/t1/new.txt", "work");
     assert!(bed.ok("admin fsck").contains("no agent works on this task: the task is UNCLAIMED"));
     assert!(bed.ok("admin fsck --repair").contains("repaired"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, objects, program, ran};
+use crate::bed::{Bed, SaidText as _, objects, program, ran};
 
 /// The time limit for a hostile file on a busy machine; on an idle one it takes less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,17 +25,13 @@ fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
     bed.write_file("vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
     assert_eq!(bed.ok("admin lint clean.md"), "");
     let ran = bed.run("admin lint clean.md vague.md");
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stdout.contains("vague.md:1:16: error[vague-word]: `some` is vague"), "{ran:?}");
-    assert!(ran.stdout.contains("vague.md:2:4: error[vague-word]: `多発` is vague"), "{ran:?}");
-    assert!(ran.stdout.contains("such as: 3回発生"), "{ran:?}");
-    assert!(ran.stderr.contains("2 findings in 1 file"), "{ran:?}");
-    let warned = bed.ok("admin lint --mode warn vague.md");
-    assert!(warned.contains("warning[vague-word]"), "{warned}");
+    ran.ends(1).shows(["vague.md:1:16: error[vague-word]: `some` is vague"]);
+    ran.shows(["vague.md:2:4: error[vague-word]: `多発` is vague", "such as: 3回発生"]);
+    ran.says(["2 findings in 1 file"]);
+    bed.ok("admin lint --mode warn vague.md").has(["warning[vague-word]"]);
     assert_eq!(bed.ok("admin lint --lang zh vague.md"), "");
     assert_eq!(bed.run("admin lint --ban fixed clean.md").code, 1);
-    let absent = bed.fails(1, "admin lint gone.md absent.md");
-    assert!(absent.contains("gone.md") && absent.contains("absent.md"), "{absent}");
+    bed.fails(1, "admin lint gone.md absent.md").has(["gone.md", "absent.md"]);
     bed.fails(2, "admin lint");
 }
 
@@ -49,10 +45,7 @@ fn every_format_is_what_its_readers_expect() {
     assert_eq!(objects(&lines("admin lint --format json vague.md")), json);
     let sarif: Value = serde_json::from_str(&lines("admin lint --format sarif vague.md")).unwrap();
     assert_eq!(sarif["runs"][0]["results"][0]["level"], "error");
-    assert!(
-        lines("admin lint --format github vague.md")
-            .starts_with("::error file=vague.md,line=1,col=1,")
-    );
+    lines("admin lint --format github vague.md").begins("::error file=vague.md,line=1,col=1,");
 }
 
 #[test]
@@ -64,17 +57,11 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
     assert_eq!(bed.ok("admin lint t-completed.yaml"), "");
     bed.write_file("t-completed.yaml", report.replace("a.rs:2", "a.rs:3"));
     let ran = bed.run("admin lint t-completed.yaml");
-    assert!(
-        ran.stdout
-            .contains("t-completed.yaml:4:25: error[bad-where]: `src/a.rs` has 2 lines, not 3"),
-        "{ran:?}"
-    );
+    ran.shows(["t-completed.yaml:4:25: error[bad-where]: `src/a.rs` has 2 lines, not 3"]);
     bed.write_file("t-completed.yaml", "task_id: t\nstatus: maybe\n");
     let ran = bed.run("admin lint t-completed.yaml");
-    assert!(ran.stdout.contains(":2:1: error[contract]: status is `maybe`"), "{ran:?}");
-    assert!(
-        ran.stdout.contains("error[missing-who]") && ran.stdout.contains("error[missing-where]")
-    );
+    ran.shows([":2:1: error[contract]: status is `maybe`"]);
+    ran.shows(["error[missing-who]", "error[missing-where]"]);
     let text = bed.run_with("admin lint --require who,count -", b"done\n");
     assert_eq!(text.code, 1);
     assert_eq!(text.stdout.matches("error[missing-").count(), 2, "{text:?}");
@@ -170,6 +157,5 @@ fn the_hook_that_is_shipped_stops_a_commit_and_lets_it_through() {
         "the hook checks the staged file, not the working tree"
     );
     assert_eq!(git(&["add", "notes.md"]).code, 0);
-    let through = git(&["commit", "-qm", "x"]);
-    assert_eq!(through.code, 0, "{through:?}");
+    git(&["commit", "-qm", "x"]).ends(0);
 }

@@ -8,7 +8,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, program, ran};
+use crate::bed::{Bed, SaidText as _, program, ran};
 use crate::tmux_support::{TestServer, eventually};
 
 /// A terminal of this size in which the view of a project runs. After it, the shell says how it has ended.
@@ -160,8 +160,7 @@ fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
     viewed.shows("run `ensemble dead retry dead-1`? y/n");
     viewed.press(&["y"]);
     viewed.shows("nothing needs you");
-    let waiting = viewed.bed.ok("inbox w1 --json");
-    assert!(waiting.contains("dead-1"), "{waiting}");
+    viewed.bed.ok("inbox w1 --json").has(["dead-1"]);
     viewed.press(&["q"]);
     viewed.shows("left 0 icanon");
 }
@@ -255,8 +254,7 @@ fn a_view_ends_with_its_terminal() {
 #[test]
 fn a_pipe_gets_no_live_view() {
     let bed = Bed::new();
-    let said = bed.fails(2, "top");
-    assert!(said.contains("needs a terminal") && said.contains("`ensemble status`"), "{said}");
+    bed.fails(2, "top").has(["needs a terminal", "`ensemble status`"]);
     assert_eq!(bed.run("").code, 2, "without a terminal, the help is shown");
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running, git, program};
+use crate::bed::{Bed, Running, SaidText as _, git, program};
 
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
@@ -85,12 +85,10 @@ fn project() -> Bed {
         "task add task-1 --description parse --spec spec.md --done-when parsed",
         "agent register --as Tara --role coder",
     ] {
-        let ran = bed.run(line);
-        assert_eq!(ran.code, 0, "{ran:?}");
+        bed.run(line).ends(0);
     }
     // It hands the step out, and has nothing to wait for then.
-    let ran = bed.run("step run 0-4-1 --timeout 1ms");
-    assert_eq!(ran.code, 3, "{ran:?}");
+    bed.run("step run 0-4-1 --timeout 1ms").ends(3);
     bed.ok("send --to Tara -m letter --id letter-1");
     bed
 }
@@ -408,12 +406,11 @@ fn a_token_file_is_made_once_and_private() {
         allow(mode);
         let refused = bed.run("mcp --as Tara --http 0 --token-file token");
         let said = &refused.stderr;
-        assert!(said.contains("other users may") && said.contains("chmod 600"), "{said}");
+        said.has(["other users may", "chmod 600"]);
     }
     std::fs::write(&file, "short\n").unwrap();
     allow(0o600);
-    let refused = bed.run("mcp --as Tara --http 0 --token-file token");
-    assert!(refused.stderr.contains("has no token"), "{refused:?}");
+    bed.run("mcp --as Tara --http 0 --token-file token").says(["has no token"]);
     std::fs::remove_file(&file).unwrap();
     let mut child = bed.start("mcp --as Tara --http 0 --token-file token", Stdio::null());
     let mut line = String::new();
@@ -433,6 +430,5 @@ fn a_token_file_is_made_once_and_private() {
 #[test]
 fn a_client_without_a_name_is_refused() {
     let bed = project();
-    let ran = bed.run("mcp");
-    assert_eq!(ran.code, 2, "{ran:?}");
+    bed.run("mcp").ends(2);
 }

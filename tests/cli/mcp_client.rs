@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, JsonMembers as _, SaidText as _};
 
 /// `ensemble mcp` over its stdin and stdout.
 pub(crate) struct Mcp {
@@ -131,8 +131,7 @@ impl Drop for Mcp {
 fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
-    let said = mcp.hello["instructions"].as_str().unwrap();
-    assert!(said.starts_with("You are w1."), "{said}");
+    mcp.hello["instructions"].as_str().unwrap().begins("You are w1.");
     let none = mcp.object("recv_wait", &json!({ "timeout_seconds": 0 }));
     assert_eq!(none, json!({ "received": false, "waited_seconds": 0 }));
     // The first progress says that it waits; then mail comes.
@@ -145,9 +144,7 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     mcp.next_progress(7);
     let id = bed.send("round: 2\n");
     let taken = mcp.answer()["result"]["structuredContent"].take();
-    assert_eq!(taken["message"]["id"], id);
-    assert_eq!(taken["message"]["body"], json!({ "round": 2 }), "{taken}");
-    assert_eq!(taken["message"]["body_text"], "round: 2\n");
+    taken["message"].fits(json!({ "id": id, "body": { "round": 2 }, "body_text": "round: 2\n" }));
     // A call that is cancelled takes nothing.
     mcp.say(&call(8));
     mcp.next_progress(8);
@@ -155,8 +152,7 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
     mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel }));
     let released = mcp.object("release", &json!({ "id": id, "epoch": taken["message"]["epoch"] }));
     assert_eq!(released["state"], "queued");
-    let again = mcp.object("recv_wait", &json!({}));
-    assert_eq!(again["message"]["id"], id);
+    assert_eq!(mcp.object("recv_wait", &json!({}))["message"]["id"], id);
     let aside = mcp.object("dead_letter", &json!({ "id": id, "reason": "not for us" }));
     assert_eq!(aside["state"], "dead");
     assert_eq!(bed.object("dead list w1")["reason"], "not for us");
@@ -278,9 +274,9 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
         assert_eq!(said["result"]["structuredContent"]["state"], "stored", "{tool}: {said}");
     }
     let why = mcp.call("send", &json!({ "to": "w1", "massage": "z" }));
-    assert!(why.contains("message: is missing") && why.contains("mean message?"), "{why}");
+    why.has(["message: is missing", "mean message?"]);
     let why = mcp.call("report", &json!({ "task_id": "t", "status": "failure" }));
-    assert!(why.contains("summary: is missing; reason: say what is in the way"), "{why}");
+    why.has(["summary: is missing; reason: say what is in the way"]);
     let wrong = [
         ("tools/call", json!({ "arguments": {} }), -32602),
         ("tools/call", json!({ "name": "whoami", "arguments": "no object" }), -32602),
@@ -303,5 +299,5 @@ fn a_wait_gets_what_a_dead_holder_had() {
     bed.ok("recv --as gone --mailbox shared");
     let mut mcp = Mcp::of(&bed, "shared");
     let got = mcp.object("recv_wait", &json!({ "timeout_seconds": 600 }));
-    assert_eq!((&got["message"]["id"], &got["message"]["epoch"]), (&json!("t-1"), &json!(2)));
+    got["message"].fits(json!({ "id": "t-1", "epoch": 2 }));
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use crate::bed::SaidText as _;
+
 /// Size of a character, in pixels.
 const CELL: (usize, usize) = (8, 17);
 /// Space around the text, in pixels.
@@ -145,11 +147,7 @@ fn escaped(text: &str) -> String {
 #[test]
 fn a_screen_becomes_pieces_of_text_in_their_places() {
     let drawn = svg("a & b", "plain \x1b[1;31mred <x>\x1b[0m end\n\x1b[7mback\x1b[27m", 20);
-    assert!(drawn.contains("aria-label=\"a &amp; b\""), "{drawn}");
-    assert!(
-        drawn.contains("x=\"62\" y=\"27\" textLength=\"56\" fill=\"#ff7b72\" font-weight=\"700\""),
-        "{drawn}"
-    );
-    assert!(drawn.contains(">red &lt;x></text>"), "{drawn}");
-    assert!(drawn.contains("<rect x=\"14\" y=\"31\" width=\"32\""), "{drawn}");
+    drawn.has(["aria-label=\"a &amp; b\""]);
+    drawn.has(["x=\"62\" y=\"27\" textLength=\"56\" fill=\"#ff7b72\" font-weight=\"700\""]);
+    drawn.has([">red &lt;x></text>", "<rect x=\"14\" y=\"31\" width=\"32\""]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::{Bed, keys, ran};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, ran};
 
 fn bed() -> Bed {
     let bed = Bed::empty();
@@ -45,20 +45,15 @@ fn a_sprint_has_a_scope_and_numbers() {
     assert!(bed.fails(1, "board sprint start s-1 --planned x").contains("sprint.scope.planned[0]"));
     let sprint = bed
         .object("board sprint start s-1 --planned a --stretch b --deadline 2030-01-01T00:00:00Z");
-    assert_eq!(
-        (&sprint["id"], &sprint["goal_ref"], &sprint["status"]),
-        (&json!("s-1"), &json!("g-1"), &json!("IN_PROGRESS"))
-    );
-    assert_eq!((&sprint["metrics"]["total"], &sprint["metrics"]["open"]), (&json!(2), &json!(2)));
+    sprint.fits(json!({ "id": "s-1", "goal_ref": "g-1", "status": "IN_PROGRESS" }));
+    sprint["metrics"].fits(json!({ "total": 2, "open": 2 }));
     assert!(bed.fails(1, "board sprint start s-2").contains("sprint `s-1` is not over"));
-    assert!(
-        bed.ok("board sprint show").contains("  planned: a\n  stretch: b\n  deadline: 2030-01-01")
-    );
+    bed.ok("board sprint show").has(["  planned: a\n  stretch: b\n  deadline: 2030-01-01"]);
     let over = ran(bed
         .command(&["board", "sprint", "complete", "--retrospective", "all well"])
         .output()
         .unwrap());
-    assert!(over.stdout.starts_with("s-1 COMPLETED\n"), "{over:?}");
+    over.stdout.begins("s-1 COMPLETED\n");
     bed.ok("board sprint start s-2");
     let text = bed.read_file(".ensemble/state.yaml");
     for kept in ["sprint_history:", "id: s-1", "all well", "id: s-2"] {
@@ -73,10 +68,8 @@ fn a_discovery_becomes_a_task_or_waits() {
     assert_eq!(bed.ok("board discover list"), "none\n");
     let found = bed
         .object("--as ann board discover add d-1 -d tokens --during a --immediate --severity high");
-    assert_eq!((&found["by"], &found["urgency"]), (&json!("ann"), &json!("immediate")));
-    assert!(
-        bed.fails(1, "board discover add d-1 -d again").contains("a discovery of that name exists")
-    );
+    found.fits(json!({ "by": "ann", "urgency": "immediate" }));
+    bed.fails(1, "board discover add d-1 -d again").has(["a discovery of that name exists"]);
     bed.ok("board discover add d-2 -d later");
     assert_eq!(bed.json("board discover list").len(), 2);
     assert_eq!(bed.json("board discover list --immediate").len(), 1);
@@ -95,7 +88,7 @@ fn anomalies_are_checked_when_they_are_noted() {
     let bed = bed();
     assert!(bed.fails(1, "board anomaly add mood").contains("its type must be one of retry_loop"));
     let missing = bed.fails(1, "board anomaly add retry_loop --detail count=3");
-    assert!(missing.contains("retry_loop needs the details error_pattern"), "{missing}");
+    missing.has(["retry_loop needs the details error_pattern"]);
     bed.fails(2, "board anomaly add workaround --detail x");
     let noted = bed.object(
         "--as ann board anomaly add retry_loop --task a --detail count=3 --detail error_pattern=timeout",
@@ -112,8 +105,7 @@ fn only_a_person_lifts_a_control_file() {
     let bed = bed();
     assert!(bed.fails(3, "resume").contains("nothing stops the team"));
     assert!(bed.ok("pause --reason lunch").starts_with("PAUSE since 20"));
-    let again = bed.object("pause --reason dinner");
-    assert_eq!((&again["put"], &again["reason"]), (&json!(false), &json!("lunch")));
+    bed.object("pause --reason dinner").fits(json!({ "put": false, "reason": "lunch" }));
     bed.ok("board sprint start s-1 --planned a");
     bed.ok("board checkpoint");
     assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
@@ -137,8 +129,8 @@ fn only_a_person_lifts_a_control_file() {
     std::fs::write(&state, text.replace("agents: {}", "agents: {ann: {status: IDLE}}")).unwrap();
     bed.ok("--as ann pause");
     let refused = bed.fails(1, "--as ann resume");
-    assert!(refused.contains("ann (role worker) may not let the team continue"), "{refused}");
-    assert!(refused.contains("`authority: {resume: …}` in ensemble.yaml"), "{refused}");
+    refused.has(["ann (role worker) may not let the team continue"]);
+    refused.has(["`authority: {resume: …}` in ensemble.yaml"]);
     assert!(there(&bed, "PAUSE"));
     bed.ok("resume");
 }
@@ -151,8 +143,7 @@ fn resuming_acknowledges_the_circuit_breaker() {
     bed.ok("board anomaly add workaround --task b");
     assert_eq!(bed.object("board analyze")["verdict"], "TRIGGERED");
     assert_eq!(bed.object("board sprint show")["status"], "CHECKPOINT");
-    let resumed = bed.object("resume");
-    assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("operator")));
+    bed.object("resume").fits(json!({ "acknowledged": true, "by": "operator" }));
     assert_eq!(bed.object("board analyze")["verdict"], "OK");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "OK");
 }
@@ -176,19 +167,14 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     bed.fails(2, "board prompt");
     bed.fails(2, "board prompt --role coder");
     bed.fails(2, "board prompt --role boss --task a");
-    assert!(
-        bed.fails(2, "board prompt --role planner").contains("say who it is for with `--as NAME`")
-    );
+    bed.fails(2, "board prompt --role planner").has(["say who it is for with `--as NAME`"]);
     assert!(bed.fails(1, "board prompt --task a").contains("is not CLAIMED: claim it first"));
     assert!(bed.fails(3, "board prompt --task x").contains("there is no task `x`"));
     let planner = bed.object("--as planner-1 board prompt --role planner");
     assert_eq!(keys(&planner), ["agent", "role", "wake", "documents", "prompt"]);
     assert!(planner["prompt"].as_str().unwrap().contains("WAKE TRIGGER: NONE (monitor)\n"));
     bed.ok("task block a --reason stuck --question why?");
-    assert!(
-        bed.ok("--as planner-1 board prompt --role planner")
-            .contains("WAKE TRIGGER: BLOCKED_TASKS\n")
-    );
+    bed.ok("--as planner-1 board prompt --role planner").has(["WAKE TRIGGER: BLOCKED_TASKS\n"]);
     let state = bed.project().join(".ensemble/state.yaml");
     let text = std::fs::read_to_string(&state).unwrap();
     let claimed = text.replacen(
@@ -197,10 +183,9 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
         1,
     );
     std::fs::write(&state, claimed).unwrap();
-    let review = bed.object("board prompt --task b");
-    assert_eq!((&review["role"], &review["agent"]), (&json!("code-reviewer"), &json!("rev")));
+    bed.object("board prompt --task b").fits(json!({ "role": "code-reviewer", "agent": "rev" }));
     let form = bed.ok("board prompt --role code-reviewer --template");
-    assert!(form.contains("COMMIT TO REVIEW: {{commit}}\nAUTHOR: {{author}}"), "{form}");
+    form.has(["COMMIT TO REVIEW: {{commit}}\nAUTHOR: {{author}}"]);
     let own = bed.project().join(".ensemble/prompts");
     assert!(bed.ok("board prompt --role code-reviewer --write").contains("code-reviewer.md"));
     assert!(bed.fails(1, "board prompt --role code-reviewer --write").contains("already exists"));
@@ -211,9 +196,7 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     assert!(bed.ok("board prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
     assert_eq!(bed.object("board prompt --role code-reviewer --template")["is_own"], json!(true));
     std::fs::write(own.join("code-reviewer.md"), "{{task}}").unwrap();
-    assert!(
-        bed.fails(4, "board prompt --task b").contains("`{{task}}` is unknown: use mode, role")
-    );
+    bed.fails(4, "board prompt --task b").has(["`{{task}}` is unknown: use mode, role"]);
 }
 
 #[test]
@@ -225,8 +208,8 @@ fn fsck_looks_around_the_blackboard() {
     std::fs::create_dir_all(state.join("leases")).unwrap();
     std::fs::write(state.join("leases/ann@7.beat"), "sequence: 1\nlease_seconds: 300\n").unwrap();
     let found = bed.run("admin fsck");
-    assert_eq!(found.code, 4, "{found:?}");
-    assert!(found.stdout.starts_with("can be repaired  "), "{found:?}");
-    assert!(found.stderr.contains("`ensemble admin fsck --repair`"), "{found:?}");
+    found.ends(4);
+    found.stdout.begins("can be repaired  ");
+    found.says(["`ensemble admin fsck --repair`"]);
     assert!(bed.ok("admin fsck --repair").starts_with("repaired  "));
 }

@@ -8,7 +8,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::json;
 
-use crate::bed::{Bed, keys, program, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, program, watch};
 use crate::tmux_support::eventually;
 
 #[test]
@@ -40,14 +40,12 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
         "preview",
     ];
     assert_eq!(keys(&all[1]), queued);
-    assert_eq!((&all[1]["from"], &all[1]["bytes"]), (&json!("boss"), &json!(3)));
-    let text = bed.ok("inbox w1 --limit 1");
-    assert!(text.contains("held by w1") && text.contains("… 2 wait"), "{text}");
+    all[1].fits(json!({ "from": "boss", "bytes": 3 }));
+    bed.ok("inbox w1 --limit 1").has(["held by w1", "… 2 wait"]);
     assert!(bed.ok("inbox w1 --limit 0").starts_with("… 2 wait"), "it is not empty");
     assert!(bed.ok("inbox w1 --limit 2").contains("… 2 wait"), "one of them is shown");
     assert!(!bed.ok("inbox w1 --limit 3").contains('…'));
-    let text = bed.ok("inbox w1");
-    assert!(text.contains("a   waits       boss      task     T1"), "{text}");
+    bed.ok("inbox w1").has(["a   waits       boss      task     T1"]);
     assert_eq!(bed.ok("inbox"), "mailbox operator is empty\n", "the person's own");
 }
 
@@ -57,8 +55,7 @@ fn inbox_shows_refused_messages() {
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
     bed.fails(75, "send --to small --as boss -m 2");
-    let text = bed.ok("inbox small");
-    assert!(text.contains("full: 1 message refused") && text.contains("from boss"), "{text}");
+    bed.ok("inbox small").has(["full: 1 message refused", "from boss"]);
     assert!(bed.ok("status").contains("full: 1 message refused"));
 }
 
@@ -89,7 +86,7 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
         "counted_up_to",
     ];
     assert_eq!(keys(&all[3]), members);
-    assert_eq!((&all[3]["mailbox"], &all[3]["waiting"]), (&json!("w1"), &json!(1)));
+    all[3].fits(json!({ "mailbox": "w1", "waiting": 1 }));
     let watcher = json!({
         "running": false, "hangs": false, "silent_seconds": null, "holder": null, "status": null,
         "overdue": [],
@@ -117,7 +114,7 @@ fn status_says_first_what_needs_a_person() {
     bed.add_config("team: {name: crew}\n");
     let text = bed.ok("status");
     let heading = "crew · 0 agents · watcher not running: `ensemble admin watch &`\n";
-    assert!(text.starts_with(heading) && !text.contains("NEEDS YOU"), "{text}");
+    text.begins(heading).lacks(["NEEDS YOU"]);
     let lock = bed.project().join(".ensemble/watch.lock");
     let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
     let mut said = json!({
@@ -153,10 +150,9 @@ fn status_says_first_what_needs_a_person() {
     bed.ok(&format!("send --to w1 --task p1 --id {} -m old", id_of_a_minute_ago()));
     assert!(bed.ok("status").contains(need));
     bed.ok("pause --reason lunch");
-    let text = bed.ok("status");
-    assert!(text.contains("(lunch)") && !text.contains(need), "{text}");
+    bed.ok("status").has(["(lunch)"]).lacks([need]);
     let said = bed.fails(3, "agent nudge w1");
-    assert!(said.contains("nothing waits in mailbox `w1` that w1 may take: PAUSE since"), "{said}");
+    said.has(["nothing waits in mailbox `w1` that w1 may take: PAUSE since"]);
 }
 
 #[test]
@@ -169,14 +165,13 @@ fn status_names_agents_that_were_never_started_and_an_old_configuration() {
     assert!(!bed.ok("status").contains("gem"));
     assert_eq!(bed.run("send --to gem hello").code, 0);
     let text = bed.ok("status");
-    assert!(text.contains("!  gem was never started, and 1 message waits for it"), "{text}");
-    assert!(text.contains("-> `ensemble up gem`"), "{text}");
+    text.has(["!  gem was never started, and 1 message waits for it", "-> `ensemble up gem`"]);
     write(", start_on_mail: true").unwrap();
     assert!(!bed.ok("status").contains("NEEDS YOU"), "its mail starts it");
     bed.ok("pause --reason lunch");
     let sent = bed.run("send --to gem --task t1 -m hello");
     let why = "gem is not running, and its mail does not start it now: PAUSE since";
-    assert!(sent.stderr.contains(why), "{sent:?}");
+    sent.says([why]);
     let sent = bed.run("send --to gem -m hello");
     assert!(sent.stderr.contains("the next watcher starts it"), "no task: {sent:?}");
     bed.ok("resume");
@@ -212,13 +207,9 @@ fn status_says_what_a_watcher_could_not_do_and_believes_no_text_of_it() {
     let text = bed.ok("status");
     let told =
         "  2 rejected files\n  1 undelivered file\n  3 unmatched files\n  the watcher polls: ";
-    assert!(text.contains(told) && text.contains("no watches left"), "{text}");
+    text.has([told, "no watches left"]);
     assert!(!text.contains('\x1b'), "{text}");
-    let watcher = bed.json("status").pop().unwrap();
-    assert_eq!(
-        (&watcher["watcher"]["running"], &watcher["watcher"]["status"]),
-        (&json!(true), &said)
-    );
+    bed.json("status").pop().unwrap()["watcher"].fits(json!({ "running": true, "status": said }));
 }
 
 #[test]
@@ -255,8 +246,7 @@ fn the_log_has_a_line_a_record() {
     );
     assert_eq!(bed.ok("log --since 2126-01-01T00:00:00Z"), "");
     assert!(bed.fails(2, "log --since soon").contains("neither a time nor a duration"));
-    let text = bed.ok("log --limit 1");
-    assert!(text.contains(&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")), "{text}");
+    bed.ok("log --limit 1").has([&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")]);
 }
 
 #[test]
@@ -272,7 +262,7 @@ fn the_log_skips_lines_that_are_not_records() {
     std::fs::write(&segment, format!("{{\"torn\n{content}")).unwrap();
     let ran = bed.run("log --json");
     assert_eq!((ran.code, ran.stdout.as_str()), (0, content.as_str()));
-    assert!(ran.stderr.contains("1 line passed over"), "{ran:?}");
+    ran.says(["1 line passed over"]);
     assert!(bed.ok("admin fsck").contains("1 line not records"));
     std::fs::remove_dir_all(&logs).unwrap();
     bed.fails(3, "log");
@@ -298,13 +288,8 @@ fn doctor_names_missing_programs_and_a_missing_queue() {
     let mut doctor = bed.command(&["doctor"]);
     let ran = crate::bed::ran(doctor.env("PATH", "/nowhere").output().unwrap());
     assert_eq!(ran.code, 5);
-    assert!(ran.stdout.contains("fail  tmux         is not installed"), "{ran:?}");
-    assert!(ran.stdout.contains("-> install it"), "{ran:?}");
-    assert!(ran.stdout.contains("`ensemble init`"), "{ran:?}");
-    assert!(
-        ran.stdout.contains("fail  queue") && ran.stderr.contains("2 checks failed"),
-        "{ran:?}"
-    );
+    ran.shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
+    ran.shows(["fail  queue"]).says(["2 checks failed"]);
 }
 
 /// As on a file system whose `flock` always succeeds: there, documents would lose updates.
@@ -322,8 +307,7 @@ fn doctor_finds_locks_that_do_not_lock() {
     }
     let doctor = bed.command(&["doctor"]).env("LD_PRELOAD", &library).output().unwrap();
     let ran = crate::bed::ran(doctor);
-    assert!(ran.stdout.contains("two have the same lock"), "{ran:?}");
-    assert!(ran.stdout.contains("use a local one"), "{ran:?}");
+    ran.shows(["two have the same lock", "use a local one"]);
     assert_ne!(ran.code, 0, "{ran:?}");
 }
 
@@ -349,7 +333,7 @@ fn a_message_cannot_act_upon_a_terminal() {
         bed.send(hostile);
         let shown = on_a_terminal(&bed, line);
         assert!(!shown.contains(['\x1b', '\x07', '\u{202e}']), "{shown:?}");
-        assert!(shown.contains("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"), "{shown:?}");
+        shown.has(["\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"]);
     }
     bed.send(hostile);
     assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program receives the sent bytes");
@@ -397,12 +381,10 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     assert_eq!(message["now"], place);
     let text = bed.ok("why m1");
     let told = "task T1: \"abc\"\nboss -> w1, ";
-    assert!(text.starts_with(told) && text.contains(": w1 has it\n"), "{text}");
-    assert!(text.ends_with("  w1 received task T1\n"), "{text}");
+    text.begins(told).has([": w1 has it\n"]).finishes("  w1 received task T1\n");
     assert!(!text.contains("m1") && !text.contains('='), "no id and no field: {text}");
     assert!(bed.ok("why m1 --raw").contains("message.acked  w1  id=m1"));
     // `why` for a name without records prints no story, only that there is none.
-    let nothing = bed.fails(3, "why T9");
-    assert!(nothing.contains("no event mentions `T9`"), "{nothing}");
+    bed.fails(3, "why T9").has(["no event mentions `T9`"]);
     assert!(bed.fails(3, "why w9").contains("no event mentions `w9`: did you mean w1?"));
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, ran, words};
+use crate::bed::{Bed, SaidText as _, ran, words};
 use crate::conversation::read;
 use crate::tmux_support::eventually;
 
@@ -23,10 +23,8 @@ fn an_answer_is_waited_for_and_printed() {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "lines:42\n"), "{ran:?}");
     bed.fails(3, "recv");
     let late = bed.run("send --to w1 --wait-for-reply 10ms --json -m again");
-    assert!(late.code == 3 && late.stderr.contains("w1 has not answered within"), "{late:?}");
-    assert!(
-        bed.fails(2, "send --to w1,dispatch --wait-for-reply 1s -m x").contains("one recipient")
-    );
+    late.ends(3).says(["w1 has not answered within"]);
+    bed.fails(2, "send --to w1,dispatch --wait-for-reply 1s -m x").has(["one recipient"]);
 }
 
 #[test]
@@ -42,28 +40,21 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     assert!(!status.contains("dead letter"), "nothing is owed: {status}");
     for story in [bed.ok(&format!("why {id}")), bed.ok("why operator")] {
         let recalled = "  operator recalled \"delete the branch\": w1 never read it\n";
-        assert!(story.ends_with(recalled), "{story}");
+        story.finishes(recalled);
     }
     bed.ok("send --to w1 --as w2 --id m1 -m one");
     assert!(bed.fails(1, "mailbox recall m1 --as w3").contains("only its sender recalls it"));
     bed.ok("send --to w1 --as w2 --id m2 --replaces m1 -m two");
-    let text = read(&bed, "w1");
-    assert!(text.contains("\ntwo\n") && !text.contains("Replaces"), "{text}");
-    let said = bed.fails(1, "mailbox recall m2 --as w2");
-    assert!(
-        said.contains("w1 has read m2") && said.contains("--to w1 --replaces m2 TEXT"),
-        "{said}"
-    );
+    read(&bed, "w1").has(["\ntwo\n"]).lacks(["Replaces"]);
+    bed.fails(1, "mailbox recall m2 --as w2").has(["w1 has read m2", "--to w1 --replaces m2 TEXT"]);
     let sent = bed.object("send --to w1 --as w2 --id m3 --replaces m2 -m three");
     assert_eq!(sent["replaced"], json!(false));
-    let text = read(&bed, "w1");
-    assert!(text.contains("\nReplaces: m2: do not act on that one any more\n"), "{text}");
+    read(&bed, "w1").has(["\nReplaces: m2: do not act on that one any more\n"]);
     // A copy that cannot be read keeps no other with its reader.
     bed.ok("mailbox add a1");
     bed.ok("send --to a1,w1 --as w2 --id m5 -m five");
     std::fs::write(bed.mailbox("a1/new/m5.yaml"), "no: [\n").unwrap();
-    let said = bed.fails(4, "mailbox recall m5 --as w2");
-    assert!(said.contains("recalled m5: w1 will not read it"), "{said}");
+    bed.fails(4, "mailbox recall m5 --as w2").has(["recalled m5: w1 will not read it"]);
     assert!(bed.mailbox("w1/dead/m5.yaml").exists());
 }
 
@@ -118,7 +109,7 @@ fn what_interrupts_overtakes_and_what_waits_for_the_turn_is_not_handed_over_afte
     let said = hook("tool");
     let (stop, first) = (said.find("stop").unwrap(), said.find("first").unwrap());
     assert!(said.contains("Urgent message from operator") && stop < first, "{said}");
-    assert!(!said.contains("later"), "{said}");
+    said.lacks(["later"]);
     assert!(hook("stop").contains("later"));
     bed.fails(2, "send --to w1 --when soon -m x");
 }
@@ -133,14 +124,9 @@ fn a_session_is_asked_before_it_is_given_anything_twice() {
     // As its lease expires.
     bed.ok(&format!("mailbox release {id} --as w1"));
     let asked = hook("tool");
-    assert!(
-        asked.contains("you were given this at ") && asked.contains("ensemble settle "),
-        "{asked}"
-    );
-    assert!(!asked.contains("```") && !asked.contains("waits in mailbox"), "{asked}");
+    asked.has(["you were given this at ", "ensemble settle "]).lacks(["```", "waits in mailbox"]);
     assert_eq!(hook("tool"), "", "asked once");
-    let again = hook("stop");
-    assert!(again.contains("Again, attempt 2 of 5: you were given this at "), "{again}");
+    hook("stop").has(["Again, attempt 2 of 5: you were given this at "]);
     // An answer to the question is enough.
     hook("stop");
     bed.ok(&format!("mailbox release {id} --as w1"));

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, SaidText as _};
 use crate::help::compare;
 
 const CONFIGURATION: &str = "# Configuration
@@ -134,8 +134,7 @@ fn the_page_of_the_configuration_is_that_of_its_schema() {
     for (key, table) in sections {
         let _ = write!(page, "\n## {key}\n\n{HEADER}{table}");
     }
-    assert!(page.contains("| `agents.NAME.provider` | text |"), "{page}");
-    assert!(page.contains("| `routes[].match` | text |"), "{page}");
+    page.has(["| `agents.NAME.provider` | text |", "| `routes[].match` | text |"]);
     compare("docs/reference/configuration.md", &page);
 }
 
@@ -184,6 +183,6 @@ fn the_page_of_the_commands_is_what_the_program_says() {
         let place = row["place"].as_str().unwrap();
         let _ = writeln!(page, "| `{place}` | {} | {codes} | {prints} |", taken.join(" "));
     }
-    assert!(page.contains("| `dead list` | `[MAILBOX]` | 3 75 | DeadLetter |"), "{page}");
+    page.has(["| `dead list` | `[MAILBOX]` | 3 75 | DeadLetter |"]);
     compare("docs/reference/commands.md", &page);
 }

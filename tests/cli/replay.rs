@@ -10,10 +10,10 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bad_parts::break_part;
-use crate::bed::{Bed, Ran, objects};
+use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, objects};
 
 const PLAN: &str =
     "task_id: 0-4-1\nsteps:\n  - {agent: Tara, goal: one}\n  - {agent: Devon, goal: two}\n";
@@ -85,9 +85,7 @@ fn the_log_matches_the_disk() {
     let (code, rows) = replay(&bed, "--strict");
     assert_eq!((code, differences(&rows)), (0, Vec::new()), "{rows:#?}");
     let summary = rows.last().unwrap();
-    assert_eq!(summary["messages"], 6);
-    assert_eq!((&summary["tasks"], &summary["steps"]), (&1.into(), &1.into()));
-    assert_eq!(summary["log_is_whole"], true);
+    summary.fits(json!({ "messages": 6, "tasks": 1, "steps": 1, "log_is_whole": true }));
     assert!(bed.ok("log replay").starts_with("as the log tells"));
     let empty = Bed::empty();
     assert!(empty.fails(3, "log replay").contains("there is no event log"));
@@ -170,7 +168,7 @@ fn an_edited_board_and_edited_steps_are_found() {
     let path = bed.project().join(".ensemble/state.yaml");
     let board = std::fs::read_to_string(&path).unwrap();
     let edit = |from: &str, to: &str| {
-        assert!(board.contains(from), "{board}");
+        board.has([from]);
         std::fs::write(&path, board.replacen(from, to, 1)).unwrap();
         let (code, rows) = replay(&bed, "--strict");
         (code, differences(&rows))
@@ -228,9 +226,9 @@ fn a_log_that_was_cut_or_rotated_says_so() {
     assert_eq!(replay(&bed, "--strict").0, 0, "two sessions");
     std::fs::remove_file(&segments[0]).unwrap();
     let Ran { code, stdout, stderr } = bed.run("log replay");
-    assert!(stdout.contains("the log begins with"), "{stdout}");
+    stdout.has(["the log begins with"]);
     assert_eq!(code, 1, "{stdout}{stderr}");
-    assert!(stderr.contains("the log is not whole"), "{stderr}");
+    stderr.has(["the log is not whole"]);
 }
 
 #[test]

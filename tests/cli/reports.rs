@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bed::{Bed, land, objects, ran, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, land, objects, ran, words};
 use crate::mcp_client::Mcp;
 
 fn bed() -> Bed {
@@ -44,11 +44,7 @@ fn a_report_is_to_be_repeated_where_a_full_disk_keeps_its_message_from_being_set
     assert_eq!((failed.code, failed.stdout.as_str()), (75, ""), "{failed:?}");
     let said = ["the report is stored, but", "free some room", "hint: report it again"];
     assert!(said.iter().all(|said| failed.stderr.contains(said)), "{failed:?}");
-    assert!(
-        ran(bed.command(&self::report("t-1", GOOD)).output().unwrap())
-            .stdout
-            .contains("\nsettled ")
-    );
+    ran(bed.command(&self::report("t-1", GOOD)).output().unwrap()).stdout.has(["\nsettled "]);
 }
 
 #[test]
@@ -70,8 +66,7 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     let written = run(&bed, &report("t-1", GOOD));
     assert_eq!((written.code, written.stderr.as_str()), (0, ""), "{written:?}");
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("task_id: t-1\nstatus: success\nworker_id: worker-1\n"), "{text}");
-    assert!(text.ends_with("\n...\n"), "{text}");
+    text.begins("task_id: t-1\nstatus: success\nworker_id: worker-1\n").finishes("\n...\n");
     assert_eq!(bed.ok("admin lint queue/reports/t-1-completed.yaml"), "");
     // With a reason it may say less, and says so itself.
     let allowed = [
@@ -89,11 +84,10 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     assert_eq!(run(&bed, &allowed).code, 0);
     assert_eq!(bed.ok("admin lint queue/reports/t-2-completed.yaml"), "");
     let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
-    assert!(warned.code == 0 && warned.stderr.contains("warning: "), "{warned:?}");
+    warned.ends(0).says(["warning: "]);
     let line = ["report", "t-4", "--status", "blocked", "--as", "worker-1", "--reason", "None"];
     for words in [&line[..6], &line[..]] {
-        let blocked = run(&bed, words);
-        assert!(blocked.code == 2 && blocked.stderr.contains("needs a reason"), "{blocked:?}");
+        run(&bed, words).ends(2).says(["needs a reason"]);
     }
     let call = json!({ "task_id": "t-4", "status": "blocked", "summary": GOOD, "reason": "None" });
     let (is_refused, said) = Mcp::of(&bed, "w1").ask("report", &call);
@@ -105,20 +99,18 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let own = run(&bed, &["task", "review", "t-1", "--status", "approved", "--as", "worker-1"]);
-    assert!(own.code == 1 && own.stderr.contains("cannot review it"), "{own:?}");
+    own.ends(1).says(["cannot review it"]);
     // A worker may be a number in its report.
     bed.write_file(
         "queue/reports/t-9-completed.yaml",
         "task_id: t-9\nstatus: done\nworker_id: 1\n",
     );
-    let own = bed.fails(1, "task review t-9 --status approved --as worker-1");
-    assert!(own.contains("cannot review it"), "{own}");
+    bed.fails(1, "task review t-9 --status approved --as worker-1").has(["cannot review it"]);
     let finding = "HIGH src/a.rs:1: the token is logged => log its length";
     let found = |line: &str| run(&bed, &[words(line), vec!["--finding", finding]].concat());
     let fix = "task review t-1 --status needs_fix --as worker-2 --json";
     assert_eq!(bed.run(fix).code, 2, "needs_fix needs a finding");
-    let heavy = found("task review t-1 --status approved --as worker-2");
-    assert!(heavy.code == 1 && heavy.stderr.contains("too severe"), "{heavy:?}");
+    found("task review t-1 --status approved --as worker-2").ends(1).says(["too severe"]);
     for round in 1..=3 {
         let ran = found(fix);
         let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -128,22 +120,15 @@ fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() 
             "{ran:?}"
         );
     }
-    let stopped = run(&bed, &report("t-1", GOOD));
-    assert!(
-        stopped.code == 1 && stopped.stderr.contains("came back from review 3 times"),
-        "{stopped:?}"
-    );
+    run(&bed, &report("t-1", GOOD)).ends(1).says(["came back from review 3 times"]);
     let again = json!({ "task_id": "t-1", "status": "success", "summary": GOOD });
     let (is_refused, said) = Mcp::of(&bed, "w1").ask("report", &again);
     assert!(is_refused && said.contains("came back from review 3 times"), "{said}");
     let told = bed.json("log --type loop_detected");
     assert_eq!(told.len(), 1);
-    assert_eq!(
-        (&told[0]["data"]["cycles"], &told[0]["data"]["task_id"]),
-        (&json!(3), &json!("t-1"))
-    );
+    told[0]["data"].fits(json!({ "cycles": 3, "task_id": "t-1" }));
     let escalation = bed.read_file("queue/reports/escalation-t-1.yaml");
-    assert!(escalation.contains("review_loop"), "{escalation}");
+    escalation.has(["review_loop"]);
     assert!(escalation.contains("worker: worker-1\n"), "not the reviewer: {escalation}");
     bed.fails(1, "task review t-1 --lift --as worker-1");
     bed.ok("task review t-1 --lift --as conductor");
@@ -162,25 +147,25 @@ fn a_summary_is_announced_once_and_names_missing_reports() {
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let partial = run(&bed, &["task", "summary", "--task", "t-1", "--task", "t-2", "--wait", "0s"]);
-    assert_eq!(partial.code, 3, "{partial:?}");
+    partial.ends(3);
     assert!(
         partial
             .stdout
             .contains("1 of 2 tasks (50%) are done at the deadline, 0 failed, 1 missing: t-2"),
         "{partial:?}"
     );
-    assert!(partial.stdout.contains("t-2 is missing: it is in no mailbox"), "{partial:?}");
+    partial.shows(["t-2 is missing: it is in no mailbox"]);
     let file = bed.project().join("queue/reports/completion-summary.yaml");
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("status: partial") && text.contains("missing_tasks:\n"), "{text}");
+    text.has(["status: partial", "missing_tasks:\n"]);
     assert_eq!(bed.ok("admin lint queue/reports/completion-summary.yaml"), "");
     // Later reports do not change a summary that was sent.
     assert_eq!(run(&bed, &report("t-2", GOOD)).code, 0);
     let again = run(&bed, &["task", "summary", "--task", "t-2", "--task", "t-1"]);
-    assert!(again.code == 3 && again.stdout.contains("(sent before)"), "{again:?}");
+    again.ends(3).shows(["(sent before)"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let other = bed.object("task summary --task t-1 --task t-2 --batch second");
-    assert_eq!((&other["status"], &other["told"]), (&json!("success"), &json!(true)));
+    other.fits(json!({ "status": "success", "told": true }));
 }
 
 #[test]
@@ -190,10 +175,10 @@ fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     let start = Instant::now();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let done = ran(waiting.wait_with_output().unwrap());
-    assert_eq!(done.code, 0, "{done:?}");
+    done.ends(0);
     // It looks by itself after three minutes.
     assert!(start.elapsed() < Duration::from_secs(120), "it did not poll for it");
-    assert!(done.stdout.contains("\"status\":\"success\""), "{done:?}");
+    done.shows(["\"status\":\"success\""]);
 }
 
 const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ncreated_at: monday\ntasks:\n  \
@@ -204,10 +189,10 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let bed = bed();
     bed.write_file("plan.yaml", INSTRUCTION);
     let handed = bed.object("agent instruct plan.yaml");
-    assert_eq!((&handed["state"], &handed["tasks"]), (&json!("stored"), &json!(["t-1", "t-2"])));
+    handed.fits(json!({ "state": "stored", "tasks": ["t-1", "t-2"] }));
     let in_vain = run(&bed, &["agent", "instruct", "plan.yaml", "--wait", "0s"]);
     assert_eq!((in_vain.code, in_vain.stdout.as_str()), (3, ""), "{in_vain:?}");
-    assert!(in_vain.stderr.contains("after 0s"), "{in_vain:?}");
+    in_vain.says(["after 0s"]);
     let conductor = bed.start("agent instruct plan.yaml --wait --json", Stdio::null());
     // Dispatch, as an agent or a script would play it.
     let body = bed.ok("recv --as dispatch --body");
@@ -226,14 +211,11 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let heard = objects(&heard.stdout);
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert_eq!(heard[0]["escalation"]["reason"], "unanswered");
-    assert_eq!(
-        (&heard[1]["status"], &heard[1]["batch_id"]),
-        (&json!("success"), &handed["batch_id"])
-    );
+    heard[1].fits(json!({ "status": "success", "batch_id": handed["batch_id"] }));
     assert_eq!(objects(&told.stdout)[0]["completed_at"], heard[1]["completed_at"]);
     let plain = bed.ok("agent instruct plan.yaml --wait");
-    assert!(plain.starts_with("escalated: t-2: unanswered; no person is at the pane\n"), "{plain}");
-    assert!(plain.contains("2 of 2 tasks (100%) are done"), "{plain}");
+    plain.begins("escalated: t-2: unanswered; no person is at the pane\n");
+    plain.has(["2 of 2 tasks (100%) are done"]);
     bed.write_file("plan.yaml", INSTRUCTION.replace("sum", "add"));
     assert!(bed.fails(1, "agent instruct plan.yaml").contains("change `created_at`"));
     bed.write_file("plan.yaml", "type: start_workers\ntasks: []\n");

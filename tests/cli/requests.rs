@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Roster};
 use rustix::fs::{FlockOperation, flock};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, program, ran};
+use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, program, ran};
 use crate::conversation::{of_member, reader, works};
 use crate::mcp_client::Mcp;
 use crate::waiting::{end, until_it_listens};
@@ -39,7 +39,7 @@ fn ask_and_respond_print_the_documented_texts() {
     assert_eq!(said, "Plan submitted (request_id=xyz)\n");
     assert_eq!(bed.ok("request answer xyz --reject --as lead"), "Plan rejected for 'w1'\n");
     let said = bed.fails(3, "request answer nope --approve --as lead");
-    assert!(said.starts_with("ensemble: Error: Unknown request_id 'nope'\nhint: "), "{said}");
+    said.begins("ensemble: Error: Unknown request_id 'nope'\nhint: ");
     // A plan that no agent demands goes to the lead of the team, here by its role.
     let [bob, role] = ["bob", "lead"].map(|name| Name::new(name).unwrap());
     let member = Member::new(bob.clone(), role, "shell", Timestamp::now());
@@ -47,8 +47,7 @@ fn ask_and_respond_print_the_documented_texts() {
     roster.change(&bob, |_| Ok(Some(member))).unwrap();
     bed.ok("request plan plan.md --as w1 --id led");
     assert_eq!(bed.object("request list led")["to"], "bob");
-    let said = bed.fails(1, "request cancel abc --as lead");
-    assert!(said.contains("'abc' was approved by w1 at"), "{said}");
+    bed.fails(1, "request cancel abc --as lead").has(["'abc' was approved by w1 at"]);
     bed.fails(2, "request answer abc --as w1");
     bed.fails(2, "request answer abc --approve --reject --as w1");
     assert!(bed.fails(1, "request answer abc --approve").contains("the first decision counts"));
@@ -96,10 +95,8 @@ fn questions_and_answers_reach_agents_that_read_another_mailbox() {
     cora("request answer s1 --reject --reason later");
     reader(&bed, "eve", "pool");
     bed.ok("request plan plan.md --to cora --as w1 --id p4");
-    let text = works(of_member(&bed, "eve", "recv", ""));
-    assert!(text.contains("(only cora decides)") && !text.contains("\nApprove: "), "{text}");
-    let said = bed.fails(1, "request plan plan.md --to pool --as w1");
-    assert!(said.contains("one addressee") && said.contains("eve"), "{said}");
+    works(of_member(&bed, "eve", "recv", "")).has(["(only cora decides)"]).lacks(["\nApprove: "]);
+    bed.fails(1, "request plan plan.md --to pool --as w1").has(["one addressee", "eve"]);
 }
 
 #[test]
@@ -125,24 +122,16 @@ fn requests_are_listed_and_shown() {
     bed.ok("request shutdown w1 --as lead --id s1");
     bed.ok("request answer s1 --reject --as w1");
     assert_eq!(bed.json("request list").len(), 2);
-    let pending = bed.object("request list --pending");
-    assert_eq!((&pending["request_id"], &pending["round"]), (&"p1".into(), &1.into()));
+    bed.object("request list --pending").fits(json!({ "request_id": "p1", "round": 1 }));
     let shown = bed.ok("request list p1");
-    assert!(shown.contains("task     t-1\n") && shown.contains("\n1. think\n2. do\n\n"), "{shown}");
-    assert!(
-        shown.contains("lead decides: ensemble request answer p1 --approve --as lead"),
-        "{shown}"
-    );
+    shown.has(["task     t-1\n", "\n1. think\n2. do\n\n"]);
+    shown.has(["lead decides: ensemble request answer p1 --approve --as lead"]);
     assert_eq!(bed.ok("request list p1"), shown);
     assert_eq!(bed.object("request list p1")["plan"], "1. think\n2. do\n");
     bed.fails(3, "request list nope");
     std::fs::create_dir(bed.project().join("queue/requests/bad")).unwrap();
     bed.write_file("queue/requests/bad/request.yaml", "no: no\n");
-    let ran = bed.run("request list");
-    assert!(
-        ran.code == 4 && ran.stdout.contains("p1") && ran.stderr.contains("requests/bad"),
-        "{ran:?}"
-    );
+    bed.run("request list").ends(4).shows(["p1"]).says(["requests/bad"]);
 }
 
 /// Waits until the command listens, answers, and returns how the wait has ended.
@@ -158,13 +147,11 @@ fn a_wait_ends_with_the_answer() {
     let bed = bed();
     let submit = |id: &str| format!("request plan plan.md --to lead --as w1 --wait 1h --id {id}");
     let approved = answered(&bed, &submit("p1"), "request answer p1 --approve --as lead");
-    assert_eq!(approved.code, 0, "{approved:?}");
-    assert!(approved.stdout.contains("\napproved by lead at"), "{approved:?}");
+    approved.ends(0).shows(["\napproved by lead at"]);
     let reject = "request answer p2 --reject --as lead --reason too-large";
     let rejected = answered(&bed, &submit("p2"), reject);
     assert_eq!(rejected.code, 1);
-    assert!(rejected.stderr.contains("request p2 was rejected by lead at"), "{rejected:?}");
-    assert!(rejected.stderr.contains(": too-large"), "{rejected:?}");
+    rejected.says(["request p2 was rejected by lead at", ": too-large"]);
     let json = answered(
         &bed,
         &format!("{} --json", submit("p3")),
@@ -172,10 +159,8 @@ fn a_wait_ends_with_the_answer() {
     );
     assert_eq!(crate::bed::objects(&json.stdout)[0]["state"], "approved");
     let late = bed.run("request plan plan.md --to lead --as w1 --wait 30ms --id p4");
-    assert_eq!(late.code, 3, "{late:?}");
-    assert!(late.stderr.contains("request p4 is pending"), "{late:?}");
-    let cancelled = answered(&bed, &submit("p5"), "request cancel p5 --as w1");
-    assert_eq!(cancelled.code, 1);
+    late.ends(3).says(["request p4 is pending"]);
+    assert_eq!(answered(&bed, &submit("p5"), "request cancel p5 --as w1").code, 1);
 }
 
 #[test]
@@ -184,9 +169,9 @@ fn a_deadline_ends_a_wait_although_no_watcher_runs() {
     let silent =
         bed.run("request shutdown w1 --as lead --id s1 --deadline 1s --on-silence tell --wait 1h");
     assert_eq!(silent.code, 1);
-    assert!(silent.stderr.contains("no answer to request s1"), "{silent:?}");
+    silent.says(["no answer to request s1"]);
     let forced = bed.run("request shutdown w1 --as lead --id s2 --force --wait 1h");
-    assert!(forced.code == 0 && forced.stdout.contains("without consent"), "{forced:?}");
+    forced.ends(0).shows(["without consent"]);
     assert_eq!(records(&bed, "request.expired").len(), 2);
     assert!(!bed.ok("why s2").contains("It failed"), "what was forced has happened");
     bed.ok("request shutdown w1 --id s3 --force --wait 1h");
@@ -254,10 +239,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     }
     let decided = records(&bed, "request.decided");
     assert_eq!(decided.len(), 1, "the log agrees: {decided:?}");
-    assert_eq!(
-        (&decided[0]["data"]["outcome"], &decided[0]["data"]["at"]),
-        (&word.into(), &at.into())
-    );
+    decided[0]["data"].fits(json!({ "outcome": word, "at": at }));
     assert_eq!(records(&bed, "request.refused").len(), DECIDERS - 1);
     assert_eq!(bed.object("recv --as lead")["correlation_id"], "abc");
     bed.fails(3, "recv --as lead");
@@ -271,16 +253,10 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     bed.ok("send --to w1 --task risky -m more");
     bed.ok("request plan plan.md --to lead --as w1 --id p1 --task risky");
     let said = bed.fails(3, "recv --as w1");
-    assert!(
-        said.contains(
-            "that w1 may take: task risky is gated: plan p1 (round 1) waits for lead since"
-        ),
-        "{said}"
-    );
-    let said = bed.fails(1, &format!("settle {held} --as w1"));
-    assert!(said.contains("task risky is gated for w1: plan p1"), "{said}");
+    said.has(["that w1 may take: task risky is gated: plan p1 (round 1) waits for lead since"]);
+    bed.fails(1, &format!("settle {held} --as w1")).has(["task risky is gated for w1: plan p1"]);
     let said = bed.fails(75, "assign w1 -f plan.md --task risky --as lead");
-    assert!(said.contains("task risky is gated for w1"), "{said}");
+    said.has(["task risky is gated for w1"]);
     let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
     until_it_listens(&waiting);
     bed.ok("request answer p1 --approve --as lead");
@@ -298,10 +274,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
 fn a_new_kind_is_a_few_lines_of_configuration() {
     let bed = bed();
     let said = bed.fails(1, "request ask hand_over bob parser --as w1");
-    assert!(
-        said.contains("Unknown kind of request 'hand_over': there are shutdown, plan_approval"),
-        "{said}"
-    );
+    said.has(["Unknown kind of request 'hand_over': there are shutdown, plan_approval"]);
     let config = "durability: process\nrequests:\n  kinds:\n    hand_over: {deadline: 10m, content_field: what}\n";
     bed.write_file("ensemble.yaml", config);
     let said = bed.ok("request ask hand_over bob parser --as w1 --id h1");
@@ -315,8 +288,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
     );
     assert_eq!(bed.object("recv --as w1")["type"], "hand_over_response");
     bed.write_file("ensemble.yaml", "requests: {kinds: {permission: {at_expiry: force}}}\n");
-    let said = bed.fails(2, "status");
-    assert!(said.contains("requests.kinds.permission") && said.contains("can be forced"), "{said}");
+    bed.fails(2, "status").has(["requests.kinds.permission", "can be forced"]);
 }
 
 #[test]
@@ -324,8 +296,7 @@ fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
     let bed = bed();
     bed.ok("request shutdown w1 --as lead --id abc");
     bed.write_file("queue/requests/abc/Decision (1).yml", "approve: true\nby: w1\n");
-    let named = bed.ok("status --json");
-    assert!(named.contains("rename it to requests/abc/decision.yaml"), "{named}");
+    bed.ok("status --json").has(["rename it to requests/abc/decision.yaml"]);
     let send = |from: &str, body: &str| {
         let args =
             ["send", "--to", "lead", "--type", "shutdown_response", "--as", from, "-m", body];
@@ -334,7 +305,7 @@ fn an_answer_that_an_agent_sends_as_a_message_decides_when_it_is_sent() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = send("bob", "{\"requestId\": \"abc\", \"approve\": true}");
-    assert!(said.contains("addressed to w1: bob may not decide it"), "{said}");
+    said.has(["addressed to w1: bob may not decide it"]);
     let answer = "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}";
     assert_eq!(send("w1", answer), "");
     assert_eq!(bed.object("request list abc")["comment"], "fine");
@@ -355,7 +326,7 @@ fn a_file_in_the_requesters_own_mailbox_decides_nothing() {
     bed.write_file("queue/mailbox/w1/new/forged-1.yaml", forged);
     let ran = bed.run("recv --as w1");
     assert_eq!(ran.code, 0, "it is delivered: {ran:?}");
-    assert!(ran.stderr.contains("request p1 is still open"), "{ran:?}");
+    ran.says(["request p1 is still open"]);
     assert_eq!(bed.object("request list p1")["state"], "pending");
     assert_eq!(bed.json("log --type request.unproven").len(), 1);
     bed.ok("request answer p1 --approve --as lead --reason fine");
@@ -417,8 +388,7 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
 
     // The owner of the queue may carry a message of any agent, and decides nothing by that.
     answer("p4", None);
-    let ran = bed.run("recv --as w1");
-    assert!(ran.code == 0 && ran.stderr.contains("request p4 is still open"), "{ran:?}");
+    bed.run("recv --as w1").ends(0).says(["request p4 is still open"]);
     answer("p5", None);
     let (is_refused, said) = receive("p5");
     assert!(!is_refused && said.contains("request p5 is still open"), "{said}");
@@ -433,9 +403,9 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     bed.ok("send --to full -m x");
     let ran = bed.run("send --all hello --as lead --type news");
     assert_eq!(ran.code, 75);
-    assert!(ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
+    ran.says(["mailbox `full` is full"]);
     let id = ran.stdout.trim().to_owned();
-    assert!(ran.stderr.contains(&format!("`--id {id}` reaches only those")), "{ran:?}");
+    ran.says([&format!("`--id {id}` reaches only those")]);
     assert_eq!(bed.object("recv --as w1")["type"], "news");
     bed.fails(3, "recv --as lead");
     bed.ok("recv --as full");
@@ -468,8 +438,7 @@ fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or
         late.map(|need| need["about"].as_str().unwrap().to_owned()).collect()
     };
     for id in ["p1", "p2"] {
-        let waited = ask(id, "--wait 1h");
-        assert!(waited.stderr.contains("no answer to request"), "{waited:?}");
+        ask(id, "--wait 1h").says(["no answer to request"]);
     }
     assert_eq!(undecided(), ["p1", "p2"]);
     // One plan is submitted again, and the other ends when the conductor reads its notice.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::{Bed, objects, program};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, objects, program};
 use crate::conversation::{member, of_member, read, works};
 use crate::mcp_client::Mcp;
 use crate::tmux_support::{TestServer, eventually};
@@ -21,15 +21,10 @@ fn what_a_person_types_under_another_name_is_said_to_be_the_persons() {
     };
     let text = typed(&format!("{program} {line} typed"));
     let expected = "Message from lead, on behalf of the person who runs this team:\n```\ntyped";
-    assert!(text.starts_with(expected), "{text}");
-    let text = typed(&format!("echo piped | {program} {line}"));
-    assert!(text.contains("on behalf of the person") && text.contains("piped"), "{text}");
+    text.begins(expected);
+    typed(&format!("echo piped | {program} {line}")).has(["on behalf of the person", "piped"]);
     // A program that the person has started is not the person.
-    let text = typed("sh agent.sh");
-    assert!(
-        text.starts_with("Message from lead (unverified sender") && text.contains("scripted"),
-        "{text}"
-    );
+    typed("sh agent.sh").begins("Message from lead (unverified sender").has(["scripted"]);
 }
 
 #[test]
@@ -48,27 +43,24 @@ fn a_sender_learns_at_every_door_that_the_reader_has_left() {
         let ran = bed.run(line);
         assert!(ran.stderr.contains(warning), "{line}: {ran:?}");
     }
-    let said = bed.fails(3, "send --to ghost,w1,spook -m x");
-    assert!(said.contains("`ghost`; there is no mailbox `spook`"), "{said}");
+    bed.fails(3, "send --to ghost,w1,spook -m x").has(["`ghost`; there is no mailbox `spook`"]);
     let ran = bed.run("send --to cora,full,w1 -m x --json");
     let sent = objects(&ran.stdout);
     assert!(sent[0]["error"].as_str().unwrap().contains("`full` is full"), "{sent:?}");
-    assert_eq!((&sent[0]["mailbox"], &sent[0]["state"]), (&json!("full"), &json!("refused")));
+    sent[0].fits(json!({ "mailbox": "full", "state": "refused" }));
     assert!(sent[1]["warning"].as_str().unwrap().starts_with(warning), "{sent:?}");
     assert_eq!((&sent[2]["mailbox"], sent[2].get("warning")), (&json!("w1"), None));
     let hint = format!("with `--id {}`", sent[1]["id"].as_str().unwrap());
-    assert!(ran.code == 75 && ran.stderr.contains(&hint), "{ran:?}");
+    ran.ends(75).says([&hint]);
     // A program, by the API and by MCP, and an answer.
     let call = json!({ "id": 1, "method": "send", "params": { "to": "cora", "text": "x" } });
-    let called = bed.run_with("admin api", format!("{call}\n").as_bytes());
-    assert!(called.stdout.contains(warning), "{called:?}");
+    bed.run_with("admin api", format!("{call}\n").as_bytes()).shows([warning]);
     let mut client = Mcp::of(&bed, "lead");
     let sent = client.object("send", &json!({ "to": "cora", "message": "x" }));
     assert!(sent["warning"].as_str().unwrap().starts_with(warning), "{sent}");
     let held = objects(&of_member(&bed, "w1", "recv --json", "").stdout);
     let id = held[0]["id"].as_str().unwrap();
-    let replied = of_member(&bed, "w1", &format!("reply {id} fine"), "");
-    assert!(replied.stderr.contains(warning), "{replied:?}");
+    of_member(&bed, "w1", &format!("reply {id} fine"), "").says([warning]);
 }
 
 #[test]
@@ -100,9 +92,7 @@ fn what_is_sent_to_all_is_for_agents_and_who_has_left_is_said() {
         let id = asked["request_id"].as_str().unwrap();
         works(of_member(&bed, name, &format!("request answer {id} {answer}"), ""));
     }
-    let status = bed.run("status").stdout;
-    assert!(status.contains("w1 agreed to shut down"), "{status}");
-    assert!(status.contains("cora does not shut down: \"busy\""), "{status}");
+    bed.run("status").stdout.has(["w1 agreed to shut down", "cora does not shut down: \"busy\""]);
 }
 
 #[test]

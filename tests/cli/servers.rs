@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::bed::{Bed, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, ran, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::tmux_support::eventually;
@@ -56,10 +56,8 @@ fn the_verbs_work_from_host_to_host() {
     assert!(far.json("mailbox list").iter().any(|m| m["mailbox"] == "w1"));
     let id = near.send("over there");
     let waiting = far.object("inbox w1");
-    assert_eq!((&waiting["id"], &waiting["state"]), (&json!(id), &json!("queued")));
-    let received = far.object("recv --as w1");
-    assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(1)));
-    assert_eq!(received["body"], "over there");
+    waiting.fits(json!({ "id": id, "state": "queued" }));
+    far.object("recv --as w1").fits(json!({ "id": id, "epoch": 1, "body": "over there" }));
     far.fails(3, "recv --as w1");
     near.fails(1, &format!("settle --as another {id}"));
     far.ok(&format!("mailbox extend --as w1 {id} 10m"));
@@ -75,7 +73,7 @@ fn the_verbs_work_from_host_to_host() {
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
     let status = near.json("status");
     let w1 = status.iter().find(|row| row["mailbox"] == "w1").unwrap();
-    assert_eq!((&w1["waiting"], &w1["delayed"], &w1["held"]), (&json!(1), &json!(1), &json!(0)));
+    w1.fits(json!({ "waiting": 1, "delayed": 1, "held": 0 }));
     let late = far.start("recv --as w1 --wait 60s --body", Stdio::null());
     near.send("just in time");
     assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
@@ -108,8 +106,7 @@ fn a_broadcast_reaches_every_host_once() {
         far.fails(3, &format!("recv --as {mailbox}"));
     }
     far.fails(3, "recv --as w1");
-    let binary = near.run_with("send --all --as w1 -", &[0xff, 0xfe]);
-    assert_eq!(binary.code, 0, "{binary:?}");
+    near.run_with("send --all --as w1 -", &[0xff, 0xfe]).ends(0);
     let received = far.object("recv --as w2");
     let path = received["attachment_path"].as_str().unwrap();
     assert_eq!(std::fs::read(path).unwrap(), [0xff, 0xfe]);
@@ -123,15 +120,13 @@ fn large_content_travels_and_a_server_that_is_away_stops_no_sender() {
     assert_eq!(near.run_with("send --to w1 -", large.as_bytes()).code, 0);
     let received = far.object("recv --as w1");
     let path = received["attachment_path"].as_str().unwrap();
-    assert!(path.starts_with(far.project().to_str().unwrap()), "{path}");
+    path.begins(far.project().to_str().unwrap());
     assert_eq!(std::fs::read_to_string(path).unwrap(), large);
     server.kill();
     set_patience(&near, 3);
     let kept = near.run_with("send --to w1 --json -", large.replace("line", "later").as_bytes());
-    assert!(kept.stdout.contains("\"outbox\":true"), "{kept:?}");
-    assert!(kept.code == 0 && kept.stderr.contains("outbox"), "{kept:?}");
-    let away = near.fails(75, "recv --as w1");
-    assert!(away.contains("127.0.0.1"), "{away}");
+    kept.shows(["\"outbox\":true"]).ends(0).says(["outbox"]);
+    near.fails(75, "recv --as w1").has(["127.0.0.1"]);
     server.run();
     server.answers();
     set_patience(&near, 120);
@@ -140,8 +135,7 @@ fn large_content_travels_and_a_server_that_is_away_stops_no_sender() {
     assert_eq!(far.ok("recv --as w1 --body"), "after");
     // The content of a question.
     far.ok("mailbox add lead");
-    let asked = near.run_with("request plan --as w1 --to lead --task t-1 -f -", large.as_bytes());
-    assert_eq!(asked.code, 0, "{asked:?}");
+    near.run_with("request plan --as w1 --to lead --task t-1 -f -", large.as_bytes()).ends(0);
     assert_eq!(far.ok("recv --as lead --body"), large);
 }
 
@@ -159,7 +153,7 @@ fn a_server_that_is_away_stops_no_door_and_changes_no_order() {
     assert_eq!(far.ok("recv --as w1 --body"), "first");
     server.kill();
     let kept = near.run("task new t-1 second --to w1");
-    assert!(kept.code == 0 && kept.stderr.contains("outbox"), "{kept:?}");
+    kept.ends(0).says(["outbox"]);
     assert_eq!(send("third")["outbox"], true);
     server.run();
     server.answers();
@@ -178,7 +172,7 @@ fn a_tool_that_waits_gets_what_a_dead_holder_had() {
     near.ok("recv --as gone --mailbox shared");
     let mut client = Mcp::of(&far, "shared");
     let got = client.object("recv_wait", &json!({ "timeout_seconds": 600 }));
-    assert_eq!((&got["message"]["id"], &got["message"]["epoch"]), (&json!("t-1"), &json!(2)));
+    got["message"].fits(json!({ "id": "t-1", "epoch": 2 }));
 }
 
 #[test]
@@ -213,8 +207,7 @@ fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
     }
     near.ok("send --to w1 --as lead --type task --task t1 --id t1 --expires 0s work");
     far.fails(3, "recv --as w1");
-    let failed = far.object("log --type task_failed");
-    assert_eq!((&failed["data"]["task_id"], &failed["data"]["id"]), (&json!("t1"), &json!("t1")));
+    far.object("log --type task_failed")["data"].fits(json!({ "task_id": "t1", "id": "t1" }));
     let _watcher = watch(&far);
     eventually("its sender is notified", || !near.json("inbox lead").is_empty());
     let told = near.object("recv --as lead");

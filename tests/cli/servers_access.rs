@@ -7,7 +7,7 @@ use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, SaidText as _};
 use crate::nats_server::{Server, free_port, openssl};
 
 /// Everything that an account may have without a limit.
@@ -138,8 +138,9 @@ fn a_mailbox_that_the_servers_deny_keeps_no_dead_letter_of_another() {
     }
     connect_as("few:f");
     let ran = bed.run("dead retry --all");
-    assert!(ran.code == 1 && ran.stdout.starts_with("returned in-w1 to w1"), "{ran:?}");
-    assert!(ran.stderr.contains("in-bad in bad") && ran.stderr.contains("denied"), "{ran:?}");
+    ran.ends(1);
+    ran.stdout.begins("returned in-w1 to w1");
+    ran.says(["in-bad in bad", "denied"]);
     assert_eq!(bed.object("dead list")["id"], "in-bad");
 }
 
@@ -191,7 +192,7 @@ fn a_server_that_asks_for_certificates_gets_the_hosts() {
         configure_with(&bed, &url, nats, 3);
         let refused = bed.run("recv --as w1");
         assert!([1, 75].contains(&refused.code), "{nats}: {refused:?}");
-        assert!(refused.stderr.contains("127.0.0.1"), "{refused:?}");
+        refused.says(["127.0.0.1"]);
         let shown = bed.run("status").stdout;
         let first = shown.lines().next().unwrap();
         assert!(first.contains("SERVERS AWAY"), "{shown}");

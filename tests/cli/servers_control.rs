@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::watch;
+use crate::bed::{SaidText as _, watch};
 use crate::servers::two_hosts;
 use crate::tmux_support::eventually;
 
@@ -16,8 +16,7 @@ fn a_pause_on_one_host_is_obeyed_on_another_without_a_watcher() {
     near.ok("send --to bob --type task --task t1 --id m1 -m work");
     near.ok("send --to bob --id m2 -m hello");
     for bed in [&near, &far] {
-        let status = bed.ok("status");
-        assert!(status.contains("-  PAUSE since") && status.contains("lunch"), "{status}");
+        bed.ok("status").has(["-  PAUSE since", "lunch"]);
     }
     assert_eq!(far.object("recv --as bob")["id"], json!("m2"), "what is no work may be received");
     assert!(far.fails(3, "recv --as bob").contains("(lunch): no agent begins anything now"));

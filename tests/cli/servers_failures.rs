@@ -7,8 +7,10 @@ mod link;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
+use serde_json::json;
+
 use crate::bad_parts::break_part;
-use crate::bed::{Bed, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, watch};
 use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::{one_host, set_patience};
@@ -53,8 +55,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     bed.ok("mailbox add w1");
     server.kill();
     set_patience(&bed, 2);
-    let kept = bed.run("send --to typo -m lost --id t-1");
-    assert_eq!(kept.code, 0, "{kept:?}");
+    bed.run("send --to typo -m lost --id t-1").ends(0);
     assert!(bed.run("status").stdout.contains("1 message to send"), "without a watcher");
     server.run();
     server.answers();
@@ -63,7 +64,7 @@ fn what_the_outbox_could_not_send_is_among_the_dead_letters() {
     bed.send("after");
     let letters = bed.json("dead list");
     assert_eq!(letters.len(), 1, "{letters:?}");
-    assert_eq!((&letters[0]["id"], &letters[0]["place"]), (&"t-1".into(), &"outbox".into()));
+    letters[0].fits(json!({ "id": "t-1", "place": "outbox" }));
     assert!(bed.ok("dead show t-1").contains("lost"));
     bed.ok("mailbox add typo");
     bed.ok("dead retry t-1");
@@ -161,8 +162,7 @@ fn no_team_starts_on_servers_before_2_10() {
 fn a_certificate_without_its_key_is_a_mistake_of_the_configuration() {
     let (_server, bed) = one_host();
     bed.add_config("  certificate: host.pem\n");
-    let why = bed.fails(2, "recv --as w1");
-    assert!(why.contains("nats.certificate") && why.contains("key"), "{why}");
+    bed.fails(2, "recv --as w1").has(["nats.certificate", "key"]);
 }
 
 #[test]
@@ -180,7 +180,6 @@ fn a_move_names_what_it_keeps() {
     bed.write_file("ensemble.yaml", &files);
     bed.ok("send --to w1 --id task-7 -m second");
     let kept = bed.run(&format!("admin migrate --to servers --servers {url} --json"));
-    assert_eq!(kept.code, 1, "{kept:?}");
-    assert!(kept.stdout.contains("task-7") && kept.stderr.contains("task-7"), "{kept:?}");
+    kept.ends(1).shows(["task-7"]).says(["task-7"]);
     assert!(bed.ok("dead show task-7").contains("second"), "its content is still here");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, git, ran, words, write_program};
+use crate::bed::{Bed, SaidText as _, git, ran, words, write_program};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -90,8 +90,7 @@ fn approve(bed: &Bed, task: &str, reviewer: &str) {
 
 /// Repairs what is left of worktrees. A note says that the servers check their own store.
 fn repair(bed: &Bed) {
-    let repaired = bed.run("admin fsck --repair");
-    assert_eq!(repaired.code, 0, "{repaired:?}");
+    bed.run("admin fsck --repair").ends(0);
 }
 
 /// Runs a command, which is killed once git has pushed to this branch.
@@ -120,8 +119,7 @@ fn a_verb_that_is_killed_between_its_push_and_its_record_is_completed_by_a_rerun
     killed_after_push(&team, near, "task merge t1", INTEGRATION);
     assert_eq!(team.task("t1")["status"], json!("APPROVED"));
     // Another host finds the merge on the remote.
-    let merged = far.object("task merge t1");
-    assert_eq!(merged["commit"], json!(team.tip(INTEGRATION)));
+    assert_eq!(far.object("task merge t1")["commit"], json!(team.tip(INTEGRATION)));
     let merges = git(&team.remote(), "rev-list --merges --count integration");
     assert_eq!(merges, "1");
     repair(far);
@@ -145,11 +143,9 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
     let first = near.start("task merge t1", std::process::Stdio::null());
     let second = far.start("task merge t2", std::process::Stdio::null());
     for merge in [first, second] {
-        let merge = ran(merge.wait_with_output().unwrap());
-        assert_eq!(merge.code, 0, "{merge:?}");
+        ran(merge.wait_with_output().unwrap()).ends(0);
     }
-    let files = git(&team.remote(), "ls-tree --name-only integration");
-    assert!(files.contains("t1.txt") && files.contains("t2.txt"), "{files}");
+    git(&team.remote(), "ls-tree --name-only integration").has(["t1.txt", "t2.txt"]);
 }
 
 #[test]
@@ -177,8 +173,7 @@ fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
     let away = team.home.path().join("away");
     std::fs::rename(team.remote(), &away).unwrap();
     for line in ["task claim t2 --as bob", "task claim t1 --review --as lea"] {
-        let said = far.fails(75, line);
-        assert!(said.contains("at the git remote `origin`") && said.contains("doctor"), "{said}");
+        far.fails(75, line).has(["at the git remote `origin`", "doctor"]);
     }
     assert!(far.run("doctor").stdout.contains("the git remote `origin`"));
     assert!(far.run("status").stdout.contains(SILENT));

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, objects, ran, watch};
+use crate::bed::{Bed, SaidText as _, objects, ran, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::postgres_support::Cluster;
@@ -48,7 +48,7 @@ fn submit(bed: &Bed, agent: &str, index: u32, status: &str) -> Value {
     });
     let line = format!("step submit --as {agent} -f - --json");
     let ran = bed.run_with(&line, report.to_string().as_bytes());
-    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.ends(0);
     objects(&ran.stdout).remove(0)
 }
 
@@ -63,7 +63,7 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
     near.ok("recv --as Tara --wait 60s");
     assert_eq!(submit(&near, "Tara", 1, "success")["status"], "COMPLETED");
     let prompt = far.ok("recv --as Devon --wait 60s --body");
-    assert!(prompt.starts_with("ROLE: Devon\nGOAL: Make it pass"), "{prompt}");
+    prompt.begins("ROLE: Devon\nGOAL: Make it pass");
     assert_eq!(near.object("step show login 2")["holder"], "Devon");
     let held = far.json("status");
     let devon = held.iter().find(|row| row["mailbox"] == "Devon").unwrap();
@@ -71,10 +71,8 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
 
     // A blocked step is reported to the orchestrator, and unblocked on the other host.
     assert_eq!(submit(&far, "Devon", 2, "blocked")["paused"], true);
-    let told = near.ok("recv --as conductor --wait 60s --body");
-    assert!(told.contains("step.blocked") && told.contains("no database"), "{told}");
-    let stuck = near.run("status --json");
-    assert!(stuck.stdout.contains("\"remedy\":\"unblock\""), "{stuck:?}");
+    near.ok("recv --as conductor --wait 60s --body").has(["step.blocked", "no database"]);
+    near.run("status --json").shows(["\"remedy\":\"unblock\""]);
     near.ok("step unblock login 2 --note mended");
     far.ok("recv --as Devon --wait 60s");
     submit(&far, "Devon", 2, "success");
@@ -86,9 +84,7 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
     submit(&far, "Devon", 4, "success");
     near.ok("recv --as Tara --wait 60s");
     assert_eq!(submit(&near, "Tara", 3, "success")["queue_done"], true);
-    let driven = ran(driver.wait_with_output().unwrap());
-    assert_eq!(driven.code, 0, "{driven:?}");
-    assert!(driven.stdout.contains("task login: all 4 steps are done"), "{driven:?}");
+    ran(driver.wait_with_output().unwrap()).ends(0).shows(["task login: all 4 steps are done"]);
     assert!(!near.project().join(".ensemble/steps.db").exists());
 }
 
@@ -100,16 +96,14 @@ fn tools_and_the_watcher_of_another_host_work_on_the_queues() {
     near.ok("step next --as Tara");
     submit(&near, "Tara", 1, "success");
     let mut devon = Mcp::of(&far, "Devon");
-    let prompt = devon.call("next_step", &json!({}));
-    assert!(prompt.contains("Make it pass"), "{prompt}");
+    devon.call("next_step", &json!({})).has(["Make it pass"]);
     assert_eq!(near.object("step show login 2")["holder"], "Devon");
     let report = json!({
         "task_id": "login", "step_index": 2, "agent": "Devon", "status": "blocked", "blockers": ["no database"],
     });
     devon.call("submit_step_completion", &report);
     // The tool has sent the notice; what it leaves out, a watcher of any host sends.
-    let told = near.ok("recv --as conductor --wait 60s --body");
-    assert!(told.contains("no database"), "{told}");
+    near.ok("recv --as conductor --wait 60s --body").has(["no database"]);
     let _watcher = watch(&near);
     eventually("the watcher shows the server of the queues", || {
         let status = fs::read_to_string(near.project().join(".ensemble/watch.json"));
@@ -160,8 +154,6 @@ fn mistakes_in_the_address_are_named_and_a_password_in_it_is_not_shown() {
     ] {
         let config = format!("durability: process\nsteps: {{postgres: '{address}'}}\n");
         bed.write_file("ensemble.yaml", config);
-        let refused = bed.fails(2, "step list");
-        assert!(refused.contains("steps.postgres") && refused.contains(why), "{refused}");
-        assert!(!refused.contains("hush"), "{refused}");
+        bed.fails(2, "step list").has(["steps.postgres", why]).lacks(["hush"]);
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, objects, ran, watch};
+use crate::bed::{Bed, SaidText as _, objects, ran, watch};
 use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::{bed_on, one_host, set_patience, two_hosts};
@@ -59,9 +59,7 @@ fn what_shows_this_host_alone_says_so() {
     let (_server, bed) = one_host();
     let documented = documented("this host");
     bed.ok("mailbox add w1");
-    let shown = bed.run("admin fsck");
-    assert_eq!(shown.code, 0, "{shown:?}");
-    assert!(shown.stderr.contains(&documented["admin fsck"]), "{shown:?}");
+    bed.run("admin fsck").ends(0).says([&documented["admin fsck"]]);
     // In a directory there is no other host.
     Bed::new().ok("admin fsck");
 }
@@ -72,9 +70,7 @@ fn a_nudge_knows_what_waits_on_the_servers() {
     near.ok("mailbox add w1");
     assert!(far.fails(3, "agent nudge w1").contains("nothing waits"));
     near.send("over there");
-    let elsewhere = far.fails(3, "agent nudge w1");
-    assert!(!elsewhere.contains("nothing waits"), "{elsewhere}");
-    assert!(elsewhere.contains("pane") && elsewhere.contains("host"), "{elsewhere}");
+    far.fails(3, "agent nudge w1").lacks(["nothing waits"]).has(["pane", "host"]);
 }
 
 #[test]
@@ -97,9 +93,7 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
         "task_id: t-1\nworker_id: w1\nstatus: completed\nsummary: 7 lines\n...\n",
     );
     far.ok("task summary --instruction i.yaml --wait 60s --as dispatch --json");
-    let told = ran(waiting.wait_with_output().unwrap());
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stdout.contains("t-1"), "{told:?}");
+    ran(waiting.wait_with_output().unwrap()).ends(0).shows(["t-1"]);
 }
 
 #[test]
@@ -164,7 +158,7 @@ fn a_sender_has_its_quota_on_the_servers() {
     }
     let refused = bed.run("send --to w1 -m x --as mad");
     assert_eq!((refused.code, &*refused.stdout), (75, ""), "{refused:?}");
-    assert!(refused.stderr.contains("unread"), "{refused:?}");
+    refused.says(["unread"]);
     bed.ok("send --to w1 -m x --as calm");
 }
 
@@ -173,17 +167,15 @@ fn a_sender_learns_of_each_recipient_and_of_a_reader_that_has_left() {
     let (_server, bed) = one_host();
     bed.ok("mailbox add full --capacity 1");
     bed.ok("mailbox add tight --capacity 1");
-    let sent = bed.run("send --to full,tight -m first");
-    assert_eq!(sent.stderr, "");
+    assert_eq!(bed.run("send --to full,tight -m first").stderr, "");
     member(&bed, "cora");
     let file = bed.project().join(".ensemble/roster/cora.yaml");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("state: up", "state: shutdown")).unwrap();
     let warning = "cora has left, and the message waits for it";
     let said = bed.run("send --to full,cora,tight -m x");
-    assert!(said.code == 75 && said.stderr.contains(warning), "{said:?}");
-    assert!(said.stderr.contains("`full` is full") && said.stderr.contains("`tight` is full"));
-    assert!(said.stderr.contains("reaches only those who lack it"), "{said:?}");
+    said.ends(75).says([warning, "`full` is full", "`tight` is full"]);
+    said.says(["reaches only those who lack it"]);
     let sent = objects(&bed.run("send --to full,cora -m x --json").stdout);
     assert_eq!([&sent[0]["state"], &sent[1]["state"]], ["refused", "stored"], "{sent:?}");
     assert!(sent[1]["warning"].as_str().unwrap().starts_with(warning), "{sent:?}");

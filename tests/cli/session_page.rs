@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running, objects, program};
+use crate::bed::{Bed, Running, SaidText as _, objects, program};
 use crate::browser::{Browser, Picture, Screen};
 use crate::tmux_support::eventually;
 
@@ -136,8 +136,7 @@ fn stage() -> Option<(Bed, PathBuf, Browser)> {
     bed.ok("init");
     fs::remove_dir_all(bed.project().join(".ensemble/logs")).unwrap();
     hour().write(&bed);
-    let said = bed.ok("log report -o page.html");
-    assert!(said.contains("page.html"), "{said}");
+    bed.ok("log report -o page.html").has(["page.html"]);
     let page = bed.project().join("page.html");
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("7 things went wrong, 1 more to look at"), "{}", &html[..2_000]);
@@ -313,25 +312,18 @@ fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
         browser.open(&page, screen);
         assert_eq!(open_story(&mut browser), "");
         browser.click(".bar[title^='task-6 waited']");
-        let story = open_story(&mut browser);
-        assert!(story.contains("Task task-6") && story.contains("has not picked up"), "{story}");
-        assert!(story.contains("no ack"), "{story}");
+        open_story(&mut browser).has(["Task task-6", "has not picked up", "no ack"]);
         browser.press("Escape");
         assert_eq!(open_story(&mut browser), "");
         browser.click(".arrow.open");
-        let story = open_story(&mut browser);
-        assert!(
-            story.contains("Request ab12cd34") && story.contains("asks for a decision"),
-            "{story}"
-        );
+        open_story(&mut browser).has(["Request ab12cd34", "asks for a decision"]);
         browser.press("Escape");
         browser.evaluate("document.querySelector('.bar[title^=blocked]').focus()");
         browser.press("ArrowRight");
         let now = browser.evaluate("document.activeElement.title");
         assert!(now.as_str().unwrap().starts_with("working"), "{now}");
         browser.press("Enter");
-        let story = open_story(&mut browser);
-        assert!(story.contains("Agent worker-7") && story.contains("<script>: run"), "{story}");
+        open_story(&mut browser).has(["Agent worker-7", "<script>: run"]);
         browser.press("Escape");
     }
 }
@@ -388,13 +380,7 @@ fn a_followed_page_updates_itself_and_keeps_strangers_out() {
     let url = objects(&line).remove(0)["url"].as_str().unwrap().to_owned();
     if let Some(mut browser) = Browser::start(&bed.project()) {
         browser.visit(url.split("?").next().unwrap());
-        assert!(
-            browser
-                .evaluate("document.body.innerText")
-                .as_str()
-                .unwrap()
-                .contains("open the address")
-        );
+        browser.evaluate("document.body.innerText").as_str().unwrap().has(["open the address"]);
         browser.visit(&url);
         let messages = "[...document.querySelectorAll('.figures div')].find(d => d.innerText.includes('messages')).querySelector('dd').innerText";
         assert!(browser.evaluate(messages).as_str().unwrap().starts_with('1'));

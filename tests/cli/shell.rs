@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::bed::{Bed, program, ran};
+use crate::bed::{Bed, SaidText as _, program, ran};
 #[cfg(feature = "nats")]
 use crate::tmux_support::eventually;
 
@@ -96,8 +96,7 @@ fn bash_completes_what_is_on_servers() {
 fn scripts_for_all_shells() {
     let bed = Bed::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = bed.ok(&format!("admin completions {shell}"));
-        assert!(script.contains("ENSEMBLE_COMPLETE") && !script.contains("/target"), "{script}");
+        bed.ok(&format!("admin completions {shell}")).has(["ENSEMBLE_COMPLETE"]).lacks(["/target"]);
     }
     let file = bed.project().join("script.bash");
     std::fs::write(&file, bed.ok("admin completions bash")).unwrap();
@@ -107,8 +106,7 @@ fn scripts_for_all_shells() {
 #[test]
 fn the_manual_has_a_page_for_each_verb() {
     let bed = Bed::new();
-    let page = bed.ok("admin man");
-    assert!(page.contains(".TH ensemble 1") && page.contains("Exit codes"), "{page}");
+    bed.ok("admin man").has([".TH ensemble 1", "Exit codes"]);
     let wrote = bed.ok("admin man --dir man1");
     let pages: Vec<String> = std::fs::read_dir(bed.project().join("man1"))
         .unwrap()
@@ -117,7 +115,6 @@ fn the_manual_has_a_page_for_each_verb() {
     for name in ["ensemble.1", "ensemble-send.1", "ensemble-dead-list.1"] {
         assert!(pages.contains(&name.to_owned()), "{pages:?}");
     }
-    assert!(wrote.contains(&format!("wrote {} pages", pages.len())), "{wrote}");
-    let page = bed.read_file("man1/ensemble-send.1");
-    assert!(page.contains(".TH ensemble-send 1") && page.contains("ensemble send"), "{page}");
+    wrote.has([&format!("wrote {} pages", pages.len())]);
+    bed.read_file("man1/ensemble-send.1").has([".TH ensemble-send 1", "ensemble send"]);
 }

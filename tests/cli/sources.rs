@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, ran, words};
+use crate::bed::{Bed, Ran, SaidText as _, ran, words};
 use crate::http_server::HttpServer;
 use crate::tmux_support::{TestServer, eventually};
 
@@ -114,17 +114,13 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
     assert!(refused.starts_with(&evidence), "{evidence}");
     let (state, _, evidence) = team.inspect(None);
     assert_eq!(state, "ready");
-    assert!(evidence.contains("WORD is not set here"), "{evidence}");
+    evidence.has(["WORD is not set here"]);
     // A file does as well, and nothing is typed to an agent that says it works.
     team.bed.write_file("secret", "s3cret\n");
     team.configure(&format!("{{address: '{at}', password_file: secret}}"));
     assert_eq!(team.bed.run("send --to w1 -m mail").code, 0);
-    let nudged = team.run("agent nudge w1", None);
-    assert_eq!(nudged.code, 75, "{nudged:?}");
-    assert!(nudged.stderr.contains("busy"), "{nudged:?}");
-    let ping = team.run("agent ping w1", None);
-    assert_eq!(ping.code, 1, "{ping:?}");
-    assert!(ping.stderr.contains("opencode is busy"), "{ping:?}");
+    team.run("agent nudge w1", None).ends(75).says(["busy"]);
+    team.run("agent ping w1", None).ends(1).says(["opencode is busy"]);
 }
 
 #[test]
@@ -141,7 +137,7 @@ fn mistakes_in_the_configuration_are_named() {
     let team = Team::new("");
     let (state, _, evidence) = team.inspect(None);
     assert_eq!(state, "ready");
-    assert!(evidence.contains("--port"), "{evidence}");
+    evidence.has(["--port"]);
     for (server, words) in [
         ("{address: 'http://192.0.2.1:4096'}", "remote: true"),
         ("{address: 'https://127.0.0.1:4096'}", "agents.w1.server"),

@@ -5,7 +5,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::bed::{Bed, git, keys, ran, words};
+use serde_json::json;
+
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, git, keys, ran, words};
 use crate::conversation::{of_member, reader, works};
 
 const PLAN: &str = "
@@ -106,30 +108,28 @@ fn a_queue_by_hand() {
     assert!(submit(&bed, 1, "Tara", "\"status\": \"success\"").contains("the queue continues"));
     bed.ok("step next --as Devon");
     let failed = submit(&bed, 2, "Devon", "\"status\": \"failure\", \"summary\": \"401\"");
-    assert!(failed.contains("attempt 2"), "{failed}");
+    failed.has(["attempt 2"]);
     assert!(bed.ok("step next --as Devon").contains("failed with this error"));
     submit(&bed, 2, "Devon", "\"status\": \"blocked\", \"blockers\": [\"no file\"]");
     assert!(bed.fails(3, "step next --as Devon").contains("is paused: step 2"));
-    let mail = bed.object("recv --as conductor");
-    assert_eq!(mail["type"], "step.blocked");
+    assert_eq!(bed.object("recv --as conductor")["type"], "step.blocked");
     let stuck = bed.fails(1, "step run 0-4-1 --stop-if-stuck");
-    assert!(stuck.contains("`ensemble step unblock 0-4-1 2`, or `step skip`"), "{stuck}");
+    stuck.has(["`ensemble step unblock 0-4-1 2`, or `step skip`"]);
     assert_eq!(bed.ok("step unblock 0-4-1 2 --note there"), "step 2 of task 0-4-1 is PENDING\n");
     let again = bed.object("step next --as Devon");
-    assert_eq!((&again["epoch"], &again["attempt"]), (&3.into(), &1.into()));
+    again.fits(json!({ "epoch": 3, "attempt": 1 }));
     // The hand-out before.
     let report = b"{\"task_id\": \"0-4-1\", \"step_index\": 2, \"agent\": \"Devon\", \"status\": \"success\"}";
     let late = bed.run_with("step submit --as Devon --epoch 2", report);
     assert_eq!(late.code, 1);
-    assert!(late.stderr.contains("handed out again since"), "{late:?}");
+    late.says(["handed out again since"]);
     submit(&bed, 2, "Devon", "\"status\": \"success\"");
     assert_eq!(bed.json("step list")[0]["done"], 2);
     // An agent of the queue cannot skip the review of what it has done.
     assert!(bed.fails(1, "step skip 0-4-1 3 --as Devon").contains("Devon works on this task"));
     bed.ok("step skip 0-4-1 3");
     assert!(bed.fails(3, "step next --as Tara").contains("no step is left to do"));
-    let steps = bed.ok("step list 0-4-1");
-    assert!(steps.contains("COMPLETED (skipped)"), "{steps}");
+    bed.ok("step list 0-4-1").has(["COMPLETED (skipped)"]);
 }
 
 #[test]
@@ -139,13 +139,11 @@ fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
         bed.ok(&format!("step skip 0-4-1 {step}"));
     }
     // A task with nothing left has nothing to wait for.
-    let done = bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s");
-    assert!(done.contains("no step is left to do"), "{done}");
+    bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s").has(["no step is left to do"]);
     let waits = bed.start("step next --as Tara --wait 60s --json", Stdio::null());
     bed.write_file("later.yaml", PLAN.replace("0-4-1", "0-4-2"));
     bed.ok("step add -f later.yaml");
-    let handed = ran(waits.wait_with_output().unwrap());
-    assert!(handed.stdout.contains("\"task_id\":\"0-4-2\""), "{handed:?}");
+    ran(waits.wait_with_output().unwrap()).shows(["\"task_id\":\"0-4-2\""]);
 }
 
 #[test]
@@ -155,7 +153,7 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
     let ran = bed.run_with("step submit --as Tara", b"{\"step_index\": 1.5}");
     assert_eq!(ran.code, 2);
     for part in ["task_id: is missing", "1.5 is not a step", "status: is missing"] {
-        assert!(ran.stderr.contains(part), "{ran:?}");
+        ran.says([part]);
     }
     assert_eq!(bed.run_with("step submit --as Tara", b"no json").code, 2);
     let report = b"{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \
@@ -209,25 +207,20 @@ fn a_failed_review_is_fixed_reviewed_again_and_stands_in_the_status_in_the_end()
     assert!(bed.ok("step list 0-4-1").contains("FAILED (waits for its fix)"));
     assert_eq!(bed.ok("status --json").matches("\"standing\":[]").count(), 1);
     let fix = bed.ok("step next --as Devon");
-    assert!(fix.starts_with("ROLE: Devon\nGOAL: Fix what made step 3 fail: Review\n"), "{fix}");
-    assert!(!fix.contains("change nothing") && fix.contains("it leaks"), "{fix}");
+    fix.begins("ROLE: Devon\nGOAL: Fix what made step 3 fail: Review\n");
+    fix.lacks(["change nothing"]).has(["it leaks"]);
     assert!(bed.ok("step show 0-4-1 5").contains("fixes     step 3\n"));
     assert!(bed.ok("step show 0-4-1 4").contains("plan      must be approved first\n"));
     submit(&bed, 5, "Devon", "\"status\": \"success\"");
-    let again = bed.ok("step next --as Tara");
-    assert!(again.contains("GOAL: Review\n") && again.contains("change nothing"), "{again}");
+    bed.ok("step next --as Tara").has(["GOAL: Review\n", "change nothing"]);
     submit(&bed, 3, "Tara", "\"status\": \"failure\", \"summary\": \"it still leaks\"");
     let status = bed.ok("status");
-    assert!(status.contains("!  task 0-4-1 is stuck at step 3: it still leaks ("), "{status}");
-    assert!(status.contains("  -> `ensemble step retry 0-4-1 3`, or `step skip`\n"), "{status}");
+    status.has(["!  task 0-4-1 is stuck at step 3: it still leaks ("]);
+    status.has(["  -> `ensemble step retry 0-4-1 3`, or `step skip`\n"]);
     let standing = &bed.json("status").pop().unwrap()["steps"]["standing"];
-    assert_eq!(
-        (&standing[0]["step_index"], &standing[0]["stops_queue"]),
-        (&3.into(), &true.into())
-    );
+    standing[0].fits(json!({ "step_index": 3, "stops_queue": true }));
     // The plan names no orchestrator.
-    let mail = bed.object("recv --as conductor");
-    assert_eq!(mail["type"], "step.failed");
+    assert_eq!(bed.object("recv --as conductor")["type"], "step.failed");
     bed.ok("step retry 0-4-1 3");
     assert!(!bed.ok("status").contains("is stuck"));
 }
@@ -247,8 +240,7 @@ fn what_a_lost_worker_has_left_in_its_repository_is_in_the_next_prompt() {
     let prompt = bed.ok("step next --as Devon");
     let left = "The last attempt (epoch 1, by Devon) ended without a report: the step was taken away \
                 from it. Check first what it left half done. Changed files in ";
-    assert!(prompt.contains(left), "{prompt}");
-    assert!(prompt.contains(" (git status): M plan.yaml, ?? src/half.py.\n"), "{prompt}");
+    prompt.has([left, " (git status): M plan.yaml, ?? src/half.py.\n"]);
 }
 
 #[test]
@@ -259,8 +251,7 @@ fn a_missing_queue_or_step_is_reported() {
     assert!(bed.fails(3, "step show 0-4-1 9").contains("there is no step 9"));
     assert!(bed.fails(3, "step list nope").contains("there is no task nope"));
     bed.write_file("typo.yaml", "task_id: y\nsteps: [{agent: Tarra, goal: x}]\n");
-    let said = bed.run("step add -f typo.yaml").stderr;
-    assert!(said.contains("no mailbox `Tarra`: did you mean Tara?"), "{said}");
+    bed.run("step add -f typo.yaml").stderr.has(["no mailbox `Tarra`: did you mean Tara?"]);
     bed.write_file("bad.yaml", "task_id: x\nsteps: [{agent: A}]\n");
     assert!(bed.fails(2, "step add -f bad.yaml").contains("bad.yaml: line 2"));
     for (content, what) in
@@ -269,7 +260,7 @@ fn a_missing_queue_or_step_is_reported() {
         bed.write_file("bad.yaml", content);
         for verb in ["step add", "step split 0-4-1 2"] {
             let said = bed.fails(2, &format!("{verb} -f bad.yaml"));
-            assert!(said.contains(&format!("bad.yaml: file: {what}: save it as UTF-8")), "{said}");
+            said.has([&format!("bad.yaml: file: {what}: save it as UTF-8")]);
         }
     }
 }
@@ -282,7 +273,7 @@ fn a_prompt_reaches_an_agent_that_reads_another_mailbox_and_ends_there() {
     let prompted = BufReader::new(run.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
-    assert!(prompted.contains("\"step_index\":1"), "{prompted}");
+    prompted.has(["\"step_index\":1"]);
     assert_eq!(bed.json("inbox Tara")[0]["mailbox"], "pool");
     let report = r#"{"task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "success"}"#;
     works(of_member(&bed, "Tara", "step submit -", report));
@@ -308,8 +299,8 @@ fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     let id = mail["id"].as_str().unwrap();
     for ended in [format!("settle {id}"), "report 0-4-1 --status success --lint off".to_owned()] {
         let refused = bed.fails(1, &format!("{ended} --as Tara"));
-        assert!(refused.contains("step 1 of task 0-4-1 is not submitted"), "{refused}");
-        assert!(refused.contains("`ensemble step submit --epoch 1 - --as Tara`"), "{refused}");
+        refused.has(["step 1 of task 0-4-1 is not submitted"]);
+        refused.has(["`ensemble step submit --epoch 1 - --as Tara`"]);
     }
     submit(&bed, 1, "Tara", "\"status\": \"success\"");
     assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
@@ -339,8 +330,7 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     let before = "{\n  \"mcpServers\": {\"other\": {\"command\": \"x\"}}\n}\n";
     std::fs::write(&file, before).unwrap();
     bed.ok("mcp install --provider claude");
-    let after = std::fs::read_to_string(&file).unwrap();
-    assert!(after.contains("ENSEMBLE_AGENT_ID"), "{after}");
+    std::fs::read_to_string(&file).unwrap().has(["ENSEMBLE_AGENT_ID"]);
     bed.ok("mcp uninstall --provider claude");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     bed.ok("mcp install --provider gemini");
@@ -355,7 +345,7 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
         [("codex", "[mcp_servers.ensemble]"), ("opencode", "\"type\": \"local\"")]
     {
         let entry = bed.ok(&format!("mcp install --provider {provider} --print"));
-        assert!(entry.contains(part), "{entry}");
+        entry.has([part]);
         let object = bed.object(&format!("mcp install --provider {provider} --print"));
         assert_eq!(object["entry"], entry);
     }

@@ -11,7 +11,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_team::steps::{Completion, CompletionStatus, StepKey, StepOptions, StepStore};
 
-use crate::bed::{Bed, Running};
+use crate::bed::{Bed, Running, SaidText as _};
 use crate::tmux_support::{TestServer, eventually};
 
 const STEPS: u32 = 30;
@@ -47,8 +47,7 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
             STEPS => "\"event\":\"done\"".to_owned(),
             _ => format!("\"step_index\":{}", index + 1),
         };
-        let line = next();
-        assert!(line.contains(&expected), "{line}");
+        next().has([&expected]);
     }
     assert!(began.elapsed() < SOON, "{:?}: it has looked by itself only", began.elapsed());
 }
@@ -80,8 +79,7 @@ fn a_full_mailbox_keeps_no_other_agent_from_its_prompt() {
     let steps = "[{agent: full, goal: g}, {agent: w1, goal: g}]";
     bed.write_file("plan.yaml", format!("task_id: t\nparallel: 2\nsteps: {steps}\n"));
     bed.ok("step add -f plan.yaml");
-    let ran = bed.run("step run t --wait 1ms");
-    assert!(ran.code == 3 && ran.stderr.contains("mailbox `full` is full"), "{ran:?}");
+    bed.run("step run t --wait 1ms").ends(3).says(["mailbox `full` is full"]);
     assert_eq!(bed.json("inbox w1").len(), 1);
 }
 
@@ -108,8 +106,7 @@ fn an_agent_that_is_busy_is_nudged_once_it_is_not() {
 
     let mut driver = Running(bed.start("step run t --timeout 10m", Stdio::null()));
     let mut said = BufReader::new(driver.0.stderr.take().unwrap()).lines();
-    let line = said.next().unwrap().unwrap();
-    assert!(line.contains("w1 is not nudged yet"), "{line}");
+    said.next().unwrap().unwrap().has(["w1 is not nudged yet"]);
     let events = || fs::read_to_string(here.join("events")).unwrap_or_default();
     assert!(!events().contains("ensemble"), "{}", events());
     tmux.human(&["Escape"]);

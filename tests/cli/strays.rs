@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bad_parts::break_part;
-use crate::bed::{Bed, land, objects};
+use crate::bed::{Bed, SaidText as _, land, objects};
 use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
@@ -138,12 +138,11 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
             || works(&bed, "log --type file.routed --json").contains("good-completed.yaml")
     });
     kill_process(Pid::from_child(&watcher), Signal::TERM).unwrap();
-    let watcher = end(watcher);
-    assert_eq!(watcher.code, 0, "{watcher:?}");
+    end(watcher).ends(0);
 
     // What is not of the queue is found, and set aside on demand.
     let found = bed.run("admin fsck");
-    assert_eq!(found.code, 4, "{found:?}");
+    found.ends(4);
     for stray in ["requests/stray", "requests/pipe", "requests/link", "gates/directory"] {
         assert!(found.stdout.contains(stray), "{stray}: {found:?}");
     }
@@ -160,8 +159,7 @@ fn fsck_names_each_unreadable_file_of_the_state_directory_and_no_file_of_a_file_
     for file in ["mailbox/.DS_Store", "mailbox/Thumbs.db", "requests/desktop.ini"] {
         fs::write(queue.join(file), "").unwrap();
     }
-    let needs = bed.json("status").pop().unwrap()["needs"].to_string();
-    assert!(!needs.contains("Thumbs.db") && !needs.contains("desktop.ini"), "{needs}");
+    bed.json("status").pop().unwrap()["needs"].to_string().lacks(["Thumbs.db", "desktop.ini"]);
     assert_eq!(bed.ok("admin fsck"), "clean\n");
     let parts = [
         ("roster/bad.yaml", "wrong"),
@@ -174,6 +172,6 @@ fn fsck_names_each_unreadable_file_of_the_state_directory_and_no_file_of_a_file_
         break_part(&bed.project().join(".ensemble").join(part), kind);
     }
     let found = bed.run("admin fsck");
-    assert_eq!(found.code, 4, "{found:?}");
+    found.ends(4);
     assert!(parts.iter().all(|(part, _)| found.stdout.contains(part)), "{found:?}");
 }

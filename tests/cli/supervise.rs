@@ -4,8 +4,9 @@
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
-use crate::bed::{Bed, is_running, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, is_running, words};
 use crate::tmux_support::eventually;
 
 /// A repository with a board and a task.
@@ -22,18 +23,14 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
     let bed = Bed::empty();
     let dir = bed.project().join("demo");
     let told = bed.object(&format!("demo --scenario sprint --dir {} --timeout 10m", dir.display()));
-    assert_eq!(
-        (&told["status"], &told["crashes"], &told["hand_overs"]),
-        (&"MERGED".into(), &1.into(), &1.into())
-    );
+    told.fits(json!({ "status": "MERGED", "crashes": 1, "hand_overs": 1 }));
     // Planner; crash, hand-over, hand-in, repair; two reviews.
     assert_eq!(told["agents"], 7);
     eventually("no process is left", || !is_running(&dir.display().to_string()));
     let queue = dir.join("queue");
     let task = bed.object(&format!("--queue {} task show greet", queue.display()));
-    assert_eq!((&task["status"], &task["review_cycles_total"]), (&"MERGED".into(), &1.into()));
-    let replayed = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
-    assert!(replayed.starts_with("as the log tells"), "{replayed}");
+    task.fits(json!({ "status": "MERGED", "review_cycles_total": 1 }));
+    bed.ok(&format!("--queue {} log replay --strict", queue.display())).begins("as the log tells");
     // Nothing of seats, prompts, beats and signs is left.
     for place in ["supervise", "leases"] {
         let files = std::fs::read_dir(dir.join(".ensemble").join(place)).unwrap();
@@ -52,8 +49,7 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
     let before = bed.board().revision;
-    let refused = bed.fails(75, line);
-    assert!(refused.contains("supervise-coder-1.lock"), "{refused}");
+    bed.fails(75, line).has(["supervise-coder-1.lock"]);
     assert_eq!(bed.board().revision, before);
     kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
     assert_eq!(first.wait().unwrap().code(), Some(0));
@@ -63,7 +59,7 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     bed.fails(2, "agent supervise --role coder --id coder-1");
     bed.fails(2, "agent supervise --role boss --id coder-1 -- true");
     let said = bed.fails(5, "agent supervise --role coder --id coder-1 -- no-such-agent");
-    assert!(said.contains("no-such-agent: command not found"), "{said}");
+    said.has(["no-such-agent: command not found"]);
 }
 
 #[test]
@@ -72,8 +68,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     bed.ok("agent register --role coder --as coder-1");
     bed.ok("task claim t1 --as coder-1");
     let epoch = bed.board().agents.values().next().unwrap().epoch.unwrap();
-    let alive = bed.object("agent heartbeat --as coder-1");
-    assert_eq!((&alive["sequence"], &alive["lease_seconds"]), (&1.into(), &300.into()));
+    bed.object("agent heartbeat --as coder-1").fits(json!({ "sequence": 1, "lease_seconds": 300 }));
     let said = bed.ok("agent heartbeat --long tests --as coder-1");
     assert_eq!(said, "Extended lease for long operation: tests\n");
     let sign = bed.project().join(format!(".ensemble/leases/coder-1@{epoch}.sign"));
@@ -129,8 +124,7 @@ exec "$ENSEMBLE" task submit t2"#;
     eventually("the work is submitted", || {
         bed.board().task(&"t2".parse().unwrap()).unwrap().status.as_str() == "READY_FOR_REVIEW"
     });
-    let early = bed.read_file("early");
-    assert!(early.contains("was rejected by lead"), "{early}");
+    bed.read_file("early").has(["was rejected by lead"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     supervisor.wait().unwrap();
 }
@@ -145,8 +139,7 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     let mut supervisor = command.spawn().unwrap();
     // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.
     eventually("the task is blocked", || bed.board().tasks[0].status.as_str() == "BLOCKED");
-    let runs = bed.read_file("runs");
-    assert_eq!(runs.lines().count(), 3);
+    assert_eq!(bed.read_file("runs").lines().count(), 3);
     let kinds: Vec<String> = bed.board().anomalies.into_iter().map(|noted| noted.kind).collect();
     assert_eq!(kinds, ["task_blocked"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
@@ -171,14 +164,13 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
     bed.ok("agent register --role coder --as coder-2");
     let other = bed.fails(1, "task block t1 --reason mine --question why? --as coder-2");
-    assert!(other.contains("`coder-1` (epoch"), "{other}");
+    other.has(["`coder-1` (epoch"]);
     assert!(block(epoch).status.success());
     let state = bed.board();
     let line = state.tasks[0].history.last().unwrap();
     assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
     // Its planner decides, and not the coder.
-    let own = bed.fails(1, "task unblock t1 --as coder-1");
-    assert!(own.contains("`coder-1` is not a planner"), "{own}");
+    bed.fails(1, "task unblock t1 --as coder-1").has(["`coder-1` is not a planner"]);
     bed.ok("agent register --role planner --as planner-1");
     assert_eq!(bed.ok("task unblock t1 --as planner-1"), "t1 UNCLAIMED\n");
     // A planner that was replaced decides nothing more.
@@ -190,7 +182,6 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
         assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{verb}: {late:?}");
     }
     for verb in ["board goal set g -d x", defer] {
-        let own = bed.fails(1, &format!("{verb} --as coder-1"));
-        assert!(own.contains("is not a planner"), "{own}");
+        bed.fails(1, &format!("{verb} --as coder-1")).has(["is not a planner"]);
     }
 }

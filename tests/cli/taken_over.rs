@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bed::{Bed, Ran, ran, words, write_program};
+use crate::bed::{Bed, Ran, SaidText as _, ran, words, write_program};
 use crate::takeover::upstream;
 use crate::tmux_support::{TestServer, eventually};
 
@@ -90,8 +90,7 @@ fn up_takes_in_the_panes_and_down_leaves_them() {
     for part in expected {
         assert!(up.stdout.contains(part), "{part}: {up:?}");
     }
-    assert_eq!(up.code, 1, "{up:?}");
-    assert!(up.stderr.contains("hint: run `ensemble agent join worker-2` in the pane"), "{up:?}");
+    up.ends(1).says(["hint: run `ensemble agent join worker-2` in the pane"]);
     // What lay there is announced in the pane.
     let lines = desk.tmux.dir.path().join("worker-1");
     eventually("the worker is told of its task", || {
@@ -107,19 +106,17 @@ fn up_takes_in_the_panes_and_down_leaves_them() {
         let status = desk.bed.ok("status");
         status.contains("start it in its pane, or run `ensemble agent join conductor` in another")
     });
-    let again = desk.inside("up");
-    assert!(again.stderr.contains("no claude runs in pane %0 yet: bash does"), "{again:?}");
+    desk.inside("up").says(["no claude runs in pane %0 yet: bash does"]);
 
     // Only what the team has opened is closed.
     let down = desk.inside("down --force");
     let closed = "session shop-workers stays with its own panes, watcher stopped\n";
-    assert!(down.code == 0 && down.stdout.ends_with(closed), "{down:?}");
+    down.ends(0);
+    down.stdout.finishes(closed);
     assert_eq!(desk.panes(), ["%0", "%1", "%2"]);
 
     // After a restart of tmux the same ids may be those of other panes: of the team's own window here.
     desk.tmux.server.kill_server().unwrap();
-    let up = desk.bed.run("up");
-    assert!(up.code == 1 && up.stdout.contains("conductor  lost"), "{up:?}");
-    let down = desk.bed.ok("down");
-    assert!(down.ends_with("session shop-workers closed, watcher stopped\n"), "{down}");
+    desk.bed.run("up").ends(1).shows(["conductor  lost"]);
+    desk.bed.ok("down").finishes("session shop-workers closed, watcher stopped\n");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, land, ran, watch, words};
+use crate::bed::{Bed, Ran, SaidText as _, land, ran, watch, words};
 use crate::tmux_support::{TestServer, eventually};
 
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ensemble-claude");
@@ -57,11 +57,9 @@ fn a_configured_drop_box_is_watched_and_every_command_has_the_same_table() {
     let boxes = status["watcher"]["status"]["boxes"].as_array().unwrap();
     let names: Vec<&str> = boxes.iter().filter_map(|it| it["box"].as_str()).collect();
     assert_eq!(names, ["reports", "tasks", "ack", "checked", "sum"]);
-    let told = bed.run("doctor").stdout;
-    assert!(told.contains("reports/, tasks/, ack/, reviews/, the queue itself"), "{told}");
+    bed.run("doctor").stdout.has(["reports/, tasks/, ack/, reviews/, the queue itself"]);
     bed.write_file("ensemble.yaml", format!("{BOXES}  - {{name: late}}\n"));
-    let told = bed.run("doctor").stdout;
-    assert!(told.contains("the running watcher does not watch late/"), "{told}");
+    bed.run("doctor").stdout.has(["the running watcher does not watch late/"]);
     drop(watcher);
 }
 
@@ -137,7 +135,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
             .unwrap();
     }
     let told = inside(&bed, &tmux, "init --from ensemble-claude .");
-    assert_eq!(told.code, 0, "{told:?}");
+    told.ends(0);
     for part in [
         "conductor                        conductor in pane %0\n",
         "worker-1                         worker in pane %2\n",
@@ -158,7 +156,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     let written = bed.read_file("ensemble.yaml");
     let session =
         format!("session: \"shop-workers\"\n  socket: \"{}\"", tmux.server.socket().display());
-    assert!(written.contains(&session), "{written}");
+    written.has([&session]);
     // The second time changes nothing, and lacks nothing.
     let again = inside(&bed, &tmux, "init --json --from ensemble-claude .");
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
@@ -185,8 +183,8 @@ fn what_was_reported_is_not_handed_out_again() {
     upstream(&bed, false);
     let mut from_elsewhere = bed.command(&words("init --from ensemble-claude project"));
     let told = ran(from_elsewhere.current_dir(bed.project().join("..")).output().unwrap()).stdout;
-    assert!(told.contains("queue/tasks/worker-1-task.yaml   was dealt with"), "{told}");
-    assert!(told.contains("Next:\n  export ENSEMBLE_QUEUE="), "{told}");
+    told.has(["queue/tasks/worker-1-task.yaml   was dealt with"]);
+    told.has(["Next:\n  export ENSEMBLE_QUEUE="]);
     let _watcher = watch(&bed);
     let sources = [received(&bed, "dispatch").0, received(&bed, "dispatch").0];
     assert!(sources.contains(&"reports/task-001.yaml".to_owned()), "{sources:?}");
@@ -206,13 +204,8 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     let mine = "agents:\n  conductor: {provider: claude, pane: '%0'}\n";
     bed.write_file("ensemble.yaml", mine);
     let told = bed.ok("init --from ensemble-claude .");
-    assert!(
-        told.contains(
-            "ensemble.yaml is left as it is; it lacks:\n  agents: dispatch: {role: dispatch"
-        ),
-        "{told}"
-    );
-    assert!(told.contains("  drop_boxes: {name: reviews, files: \"*.yaml\""), "{told}");
+    told.has(["ensemble.yaml is left as it is; it lacks:\n  agents: dispatch: {role: dispatch"]);
+    told.has(["  drop_boxes: {name: reviews, files: \"*.yaml\""]);
     assert_eq!(bed.read_file("ensemble.yaml"), mine);
     bed.ok("mailbox remove worker-1");
     let again = bed.object("init --from ensemble-claude .");
@@ -220,16 +213,14 @@ fn a_configuration_that_is_there_is_left_and_what_it_lacks_is_said() {
     // The commented configuration of an earlier `init` says nothing, so it gives way.
     fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
     bed.ok("init");
-    let told = bed.ok("init --from ensemble-claude .");
-    assert!(!told.contains("lacks:"), "{told}");
+    bed.ok("init --from ensemble-claude .").lacks(["lacks:"]);
     assert!(bed.read_file("ensemble.yaml").contains("Taken over"));
 }
 
 #[test]
 fn another_directory_is_not_taken_over() {
     let bed = Bed::empty();
-    let told = bed.fails(1, "init --from ensemble-claude .");
-    assert!(told.contains("is not a project of ensemble-claude"), "{told}");
+    bed.fails(1, "init --from ensemble-claude .").has(["is not a project of ensemble-claude"]);
     assert!(!bed.project().join("queue").exists(), "nothing is made");
     assert!(bed.fails(2, "init --from shogun").contains("ensemble-claude"));
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::process::Command;
 
-use crate::bed::{Bed, program, to_end};
+use crate::bed::{Bed, SaidText as _, program, to_end};
 
 #[test]
 fn a_configuration_that_others_could_change_is_refused_with_the_remedy() {
@@ -12,8 +12,7 @@ fn a_configuration_that_others_could_change_is_refused_with_the_remedy() {
     let mode =
         |mode| std::fs::set_permissions(&config, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(0o666);
-    let said = bed.fails(2, "status");
-    assert!(said.contains("other users may change it") && said.contains("chmod go-w"), "{said}");
+    bed.fails(2, "status").has(["other users may change it", "chmod go-w"]);
     mode(0o600);
     bed.ok("status");
     if !rustix::process::geteuid().is_root() {
@@ -27,8 +26,7 @@ fn a_configuration_that_others_could_change_is_refused_with_the_remedy() {
     bed.ok("status");
     mode(0o644);
     chown(&config, Some(4001), None).unwrap();
-    let said = bed.fails(2, "status");
-    assert!(said.contains("belongs to user 4001"), "{said}");
+    bed.fails(2, "status").has(["belongs to user 4001"]);
 }
 
 #[test]
@@ -46,8 +44,7 @@ fn a_configuration_that_is_no_file_of_the_project_is_refused_at_once() {
     for (target, word) in [("/dev/zero", "outside of the project"), ("../outside.yaml", "outside")]
     {
         symlink(target, &config).unwrap();
-        let said = bed.fails(2, "status");
-        assert!(said.contains(word), "{said}");
+        bed.fails(2, "status").has([word]);
         std::fs::remove_file(&config).unwrap();
     }
     pipe(&config);

@@ -7,7 +7,7 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Roster};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -45,8 +45,7 @@ fn project(budget: &str) -> (Bed, std::path::PathBuf) {
     let record = bed.project().join("record.jsonl");
     append(&record, &[turn(), request("r1", 1)]);
     let event = json!({ "session_id": "s1", "transcript_path": record });
-    let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
-    assert_eq!(ran.code, 0, "{ran:?}");
+    bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes()).ends(0);
     (bed, record)
 }
 
@@ -66,8 +65,7 @@ fn opencode_says_what_it_used_with_its_hooks() {
     let bed = Bed::new();
     let hook = |event: &str, input: Value| {
         let line = format!("hook {event} --provider opencode --as w1");
-        let ran = bed.run_with(&line, input.to_string().as_bytes());
-        assert_eq!(ran.code, 0, "{ran:?}");
+        bed.run_with(&line, input.to_string().as_bytes()).ends(0);
     };
     let answer = |id: &str, input: u64| json!({ "at": Timestamp::now(), "id": id, "model": "m", "input": input, "output": 1, "cost": 0.5 });
     hook("prompt", json!({ "session_id": "s1" }));
@@ -78,10 +76,7 @@ fn opencode_says_what_it_used_with_its_hooks() {
     );
     hook("stop", json!({ "session_id": "s1", "usage": "no list" }));
     let row = bed.json("agent usage").remove(0);
-    assert_eq!(
-        (&row["agent"], &row["turns"], &row["requests"]),
-        (&json!("w1"), &json!(1), &json!(2))
-    );
+    row.fits(json!({ "agent": "w1", "turns": 1, "requests": 2 }));
     assert_eq!((&row["tokens"]["input"], &row["cost_usd"]), (&json!(25), &json!(1.0)), "{row}");
 }
 
@@ -91,8 +86,8 @@ fn what_work_took_is_told_by_agent_and_task() {
     let rows = bed.json("agent usage");
     let amounts =
         |row: &Value| (row["turns"].as_u64(), row["requests"].as_u64(), row["cost_usd"].as_f64());
-    assert_eq!((&rows[0]["agent"], &rows[0]["task_id"]), (&json!("w1"), &Value::Null));
-    assert_eq!((&rows[1]["agent"], &rows[1]["task_id"]), (&json!("w1"), &json!("t1")));
+    rows[0].fits(json!({ "agent": "w1", "task_id": null }));
+    rows[1].fits(json!({ "agent": "w1", "task_id": "t1" }));
     for row in &rows {
         assert_eq!(amounts(row), (Some(1), Some(1), Some(1.0)), "{row}");
     }
@@ -101,15 +96,14 @@ fn what_work_took_is_told_by_agent_and_task() {
     let second = record.with_file_name("second.jsonl");
     append(&second, &[turn(), request("r2", 2)]);
     let event = json!({ "session_id": "s2", "transcript_path": second });
-    let ran = bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes());
-    assert_eq!(ran.code, 0, "{ran:?}");
+    bed.run_with("hook tool --provider claude --as w1", event.to_string().as_bytes()).ends(0);
     let rows = bed.json("agent usage w1");
     assert_eq!(amounts(&rows[0]), (Some(2), Some(2), Some(3.0)));
     assert_eq!(amounts(&rows[1]), (Some(1), Some(1), Some(1.0)));
     let tasks = bed.json("agent usage --by-task");
     assert_eq!((tasks.len(), &tasks[0]["task_id"]), (1, &json!("t1")));
     let table = bed.ok("agent usage");
-    assert!(table.contains("$3.00") && table.contains("  t1"), "{table}");
+    table.has(["$3.00", "  t1"]);
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     assert!(bed.ok("why t1").contains("1 turn, 1 request, 1000k tokens, $1.00"));
     assert_eq!(bed.json("why t1")[0]["took"]["requests"], 1);
@@ -124,14 +118,8 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     bed.ok("send --to w2 --type task --task t1 --id second -m more");
     append(&record, &[request("r2", 1)]);
     eventually("the task is parked", || bed.ok("status").contains("task t1 has used $2.00"));
-    let status = bed.ok("status");
-    assert!(
-        status.contains("-> `ensemble agent usage allow task t1 --usd N|--tokens N`"),
-        "{status}"
-    );
-    let refused = bed.run("recv --as w2");
-    assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("the budget of task t1 is used up: $2.00"), "{refused:?}");
+    bed.ok("status").has(["-> `ensemble agent usage allow task t1 --usd N|--tokens N`"]);
+    bed.run("recv --as w2").ends(3).says(["the budget of task t1 is used up: $2.00"]);
     // Wherever it is pasted, the command that allows more means this queue.
     let named = "`ensemble --queue ";
     for line in ["agent usage", "log report -o -"] {
@@ -146,8 +134,7 @@ fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     eventually("the conductor is told", || {
         bed.ok("inbox conductor --json").contains("board.alarm")
     });
-    let alarm = bed.ok("recv --as conductor");
-    assert!(alarm.contains("alarm: over_budget") && alarm.contains("about: task t1"), "{alarm}");
+    bed.ok("recv --as conductor").has(["alarm: over_budget", "about: task t1"]);
 
     assert!(bed.fails(2, "agent usage allow task --usd 1").contains("NAME"));
     assert!(bed.fails(2, "agent usage allow task t1 --usd 0").contains("above zero"));
@@ -208,9 +195,9 @@ fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only()
     let unclear = rollout(&home, "unclear", &root, 4_000_000, "do it");
     let ran = bed.run("agent usage");
     assert!(ran.stdout.lines().any(|it| it.starts_with("c1 ") && it.contains("2000k")), "{ran:?}");
-    assert!(!ran.stdout.contains("c2") && !ran.stdout.contains("4000k"), "{ran:?}");
+    ran.stdout.lacks(["c2", "4000k"]);
     let told = format!("{} may be of c1 or c2, and counts for no agent", unclear.display());
-    assert!(ran.stderr.contains(&told), "{ran:?}");
+    ran.says([&told]);
     // The agent `w1` of the project has used 1000k.
     let screen = Screen::start(&root, "top", (110, 24));
     screen.shows("used 3000k tokens");

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, Running, objects, polls, ran};
+use crate::bed::{Bed, JsonMembers as _, Ran, Running, SaidText as _, objects, polls, ran};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -135,8 +135,7 @@ fn a_receipt_includes_the_earlier_ones() {
     let bed = Bed::new();
     bed.ok("send --to w1 --id a -m x");
     bed.ok("recv --as w1");
-    let sent = bed.object("send --to w1 --id a -m x --until notified");
-    assert_eq!(sent["state"], "acked");
+    assert_eq!(bed.object("send --to w1 --id a -m x --until notified")["state"], "acked");
     bed.ok("settle a");
     assert_eq!(bed.object("send --to w1 --id a -m x --until acked")["state"], "settled");
     assert_eq!(bed.object("send --to w1 -m x --until stored")["state"], "stored");
@@ -148,7 +147,7 @@ fn a_sender_that_times_out_learns_the_messages_state() {
     let ran = bed.run("send --to w1 -m x --until acked --wait 50ms --json");
     assert_eq!(ran.code, 3);
     assert_eq!(objects(&ran.stdout)[0]["state"], "stored");
-    assert!(ran.stderr.contains("after 50ms the message is stored, not acked"), "{ran:?}");
+    ran.says(["after 50ms the message is stored, not acked"]);
 }
 
 #[test]
@@ -159,8 +158,7 @@ fn a_sender_is_told_when_its_message_dies() {
     bed.fails(3, "recv --as w1");
     let ran = end(sender);
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains(&format!("`{id}` is a dead letter: expired")), "{ran:?}");
-    assert!(ran.stderr.contains("ensemble dead retry"), "{ran:?}");
+    ran.says([&format!("`{id}` is a dead letter: expired"), "ensemble dead retry"]);
 }
 
 #[test]
@@ -188,8 +186,7 @@ fn the_log_is_followed() {
     let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
     assert_eq!(next()["type"], "message.stored");
     bed.ok("recv --as w1");
-    let record = next();
-    assert_eq!((&record["type"], &record["actor"]), (&json!("message.acked"), &json!("w1")));
+    next().fits(json!({ "type": "message.acked", "actor": "w1" }));
 }
 
 #[test]
@@ -217,8 +214,9 @@ fn a_terminal_shows_what_a_verb_waits_for_and_a_pipe_shows_nothing() {
     std::fs::write(&pipe, "from a pipe\n").unwrap();
     screen.shows("left 0");
     let ran = bed.run("recv --as dispatch --wait 2s");
-    assert!(ran.code == 3 && !ran.stderr.contains("waiting for"), "{ran:?}");
-    assert!(ran.stderr.contains("nothing waits in mailbox `dispatch`"), "{ran:?}");
+    ran.ends(3);
+    ran.stderr.lacks(["waiting for"]);
+    ran.says(["nothing waits in mailbox `dispatch`"]);
 }
 
 /// Each verb with `--wait`, in a case in which it waits.

@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use crate::bed::{Bed, Running, git, ran, words};
+use serde_json::json;
+
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git, ran, words};
 use crate::tmux_support::eventually;
 
 /// A repository with a queue, a board, a task, a coder and a reviewer.
@@ -31,15 +33,12 @@ fn a_task_goes_from_claim_to_merge() {
     assert!(bed.fails(3, "agent verify --as stranger").contains("is not registered"));
     assert!(bed.fails(3, "agent verify --as coder-1").contains("has no task"));
     assert!(bed.fails(3, "task claim --as stranger").contains("agent register"));
-    assert!(
-        bed.fails(3, "task claim --review --as reviewer-1").contains("no task can be reviewed")
-    );
+    bed.fails(3, "task claim --review --as reviewer-1").has(["no task can be reviewed"]);
     let claimed = bed.object("task claim --as coder-1");
-    assert_eq!((&claimed["task"], &claimed["branch"]), (&"t1".into(), &"task/t1".into()));
-    assert_eq!(
-        claimed["path"],
-        bed.project().canonicalize().unwrap().join(".worktrees/t1").to_str().unwrap()
-    );
+    claimed.fits(json!({
+        "task": "t1", "branch": "task/t1",
+        "path": bed.project().canonicalize().unwrap().join(".worktrees/t1").to_str().unwrap(),
+    }));
     assert!(bed.ok("agent verify --as coder-1").contains("work on t1"));
     assert!(bed.fails(1, "task claim t1 --as reviewer-1").contains("its status is CLAIMED"));
     assert!(bed.fails(1, "task submit t1 --as coder-1").contains("nothing was committed"));
@@ -49,22 +48,21 @@ fn a_task_goes_from_claim_to_merge() {
     assert!(bed.fails(3, "agent verify --as coder-1").contains("waits for its verdict"));
 
     let review = bed.object("task claim --review --as reviewer-1");
-    assert_eq!((&review["commit"], &review["author"]), (&handed_in["commit"], &"coder-1".into()));
+    review.fits(json!({ "commit": handed_in["commit"], "author": "coder-1" }));
     assert!(bed.fails(1, "task merge t1").contains("its status is READY_FOR_REVIEW"));
     bed.fails(2, "task verdict t1 --as reviewer-1");
     assert!(bed.fails(1, "task verdict t1 --approve --as coder-1").contains("does not hold it"));
     bed.ok("task verdict t1 --approve --as reviewer-1");
     bed.ok("board checkpoint");
-    let stopped = bed.fails(1, "task merge --as reviewer-1");
-    assert!(stopped.contains("no agent begins anything now"), "{stopped}");
+    bed.fails(1, "task merge --as reviewer-1").has(["no agent begins anything now"]);
     let merged = bed.object("task merge");
     bed.ok("resume");
     assert_eq!(merged["commit"], git(&bed.project(), "rev-parse integration"));
     assert!(bed.fails(3, "task merge").contains("no task is APPROVED"));
     for line in ["merge tt1", "verdict tt1 --approve --as reviewer-1", "show tt1", "finalize tt1"] {
         let said = bed.fails(3, &format!("task {line}"));
-        assert!(said.contains("no task `tt1` on the blackboard: did you mean t1?"), "{said}");
-        assert!(said.contains("hint: `ensemble task list` shows all"), "{said}");
+        said.has(["no task `tt1` on the blackboard: did you mean t1?"]);
+        said.has(["hint: `ensemble task list` shows all"]);
     }
     assert!(bed.fails(3, "agent unregister coder-9").contains("did you mean coder-1?"));
     assert_eq!(git(&bed.project(), "branch --show-current"), "main");
@@ -87,8 +85,7 @@ fn an_old_number_in_the_environment_is_refused() {
         (4, true),
         "{broken:?}"
     );
-    let left = bed.run("admin fsck");
-    assert!(left.code == 4 && left.stdout.contains("is missing"), "{left:?}");
+    bed.run("admin fsck").ends(4).shows(["is missing"]);
     assert!(bed.ok("admin fsck --repair").contains("repaired"));
     assert_eq!(verify("3").code, 0);
 }
@@ -109,9 +106,7 @@ fn a_merge_that_fails_says_why_and_moves_nothing() {
     let board = board.replacen("review_commit: ", "review_commit: not-", 1);
     bed.write_file(".ensemble/state.yaml", board);
     let before = git(&bed.project(), "rev-parse next");
-    let failed = bed.run("task merge --json");
-    assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stdout.contains("it is red") && failed.stdout.contains("INTEGRATION_FAILED"));
+    bed.run("task merge --json").ends(1).shows(["it is red", "INTEGRATION_FAILED"]);
     assert_eq!(git(&bed.project(), "rev-parse next"), before);
 }
 
@@ -129,8 +124,7 @@ fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirecto
     let _supervisor = Running(bed.start(line, Stdio::null()));
     let place = repository.join("project/.worktrees/t1/project");
     eventually("the agent works in its project", || place.join("here").exists());
-    let prompt = bed.ok("board prompt --task t1");
-    assert!(prompt.contains(&format!("WORKTREE: {}\n", place.display())), "{prompt}");
+    bed.ok("board prompt --task t1").has([&format!("WORKTREE: {}\n", place.display())]);
 }
 
 #[test]

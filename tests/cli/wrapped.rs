@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bed::{Bed, program, write_program};
+use crate::bed::{Bed, SaidText as _, program, write_program};
 use crate::tmux_support::{TestServer, eventually};
 
 /// Shows a composer, notes each line, and answers pings. A line `quit N` ends it with that exit code.
@@ -162,16 +162,13 @@ fn an_agent_in_any_terminal_is_a_member_and_is_told_of_its_mail() {
     wrapped.is_told(1);
     let named = || wrapped.bed.ok("log --json").contains("\"way\":\"terminal\"");
     eventually("the receipt names the way", named);
-    let inspected = wrapped.bed.ok("agent inspect claude");
-    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    wrapped.bed.ok("agent inspect claude").has(["terminal, claude, running claude"]);
     // The other verbs take the same way.
-    let nudged = wrapped.bed.ok("agent nudge claude");
-    assert!(nudged.contains("in pane terminal"), "{nudged}");
+    wrapped.bed.ok("agent nudge claude").has(["in pane terminal"]);
     wrapped.is_told(2);
     wrapped.bed.ok("agent ping claude");
     // A name that is taken.
-    let second = wrapped.bed.run("claude --name claude");
-    assert!(second.stderr.contains("claude is up already"), "{second:?}");
+    wrapped.bed.run("claude --name claude").says(["claude is up already"]);
 
     // Its exit code, the terminal, and the watcher.
     wrapped.press(&["quit 7", "Enter"]);
@@ -260,8 +257,7 @@ fn a_title_of_megabytes_hides_nothing_of_the_terminal() {
     let wrapped = Wrapped::start("--name w1", "0");
     wrapped.press(&["title 2000000", "Enter"]);
     eventually("the agent has set it", || wrapped.lines().contains(&"titled".to_owned()));
-    let inspected = wrapped.bed.ok("agent inspect w1");
-    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
 }
 
 #[test]
@@ -272,8 +268,7 @@ fn a_client_that_asks_nothing_keeps_no_other_waiting() {
     let silent: Vec<_> = (0..3)
         .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())
         .collect();
-    let inspected = wrapped.bed.ok("agent inspect w1");
-    assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
     drop(silent);
 }
 
@@ -290,8 +285,7 @@ fn an_agent_that_reads_no_key_does_not_stop_the_answers_of_its_wrapper() {
         // What is typed while a person's paste waits would be mixed with it.
         let nudged = wrapped.bed.run("agent nudge w1");
         assert_ne!(nudged.code, 0, "{nudged:?}");
-        let inspected = wrapped.bed.ok("agent inspect w1");
-        assert!(inspected.contains("terminal, claude, running claude"), "{inspected}");
+        wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
     }
 }
 
@@ -318,8 +312,7 @@ fn a_killed_wrapper_leaves_a_free_name_and_the_mail() {
     wrapped.shows("left 137");
     eventually("the agent has ended with its terminal", || wrapped.row()["state"] == "gone");
     assert!(wrapped.bed.ok("inbox w1").contains("news") || wrapped.row()["unread"] == 1);
-    let again = wrapped.bed.run("claude --name w1");
-    assert!(!again.stderr.contains("is up already"), "{again:?}");
+    wrapped.bed.run("claude --name w1").stderr.lacks(["is up already"]);
     let up = wrapped.bed.run("up");
     assert!(up.stderr.contains("no agent to bring up"), "`up` leaves it alone: {up:?}");
 }

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, program, to_end, words, write_program};
+use crate::bed::{Bed, Ran, SaidText as _, program, to_end, words, write_program};
 use crate::team::kill;
 use crate::tmux_support::eventually;
 
@@ -125,8 +125,7 @@ impl Home {
 
     fn send(&self, to: &str, text: &str) {
         let args = ["send", "--as", "human", "--to", to, "-m", text];
-        let sent = to_end(&mut self.bed.command(&args));
-        assert_eq!(sent.code, 0, "{sent:?}");
+        to_end(&mut self.bed.command(&args)).ends(0);
     }
 }
 
@@ -198,14 +197,13 @@ fn each_of_several_codex_of_one_home_acts_under_its_own_name() {
     home.send("codex-2", "for the second");
     second.receives("codex-2", "for the second");
     first.receives("codex", "for the first");
-    let outside = plain.order("recv --as codex");
-    assert_eq!(outside.code, 1, "{outside:?}");
+    plain.order("recv --as codex").ends(1);
 
     // One ends and starts again, beside the other.
     home.send("codex", "for the first, later");
     first.end();
     let hint = home.bed.fails(1, "agent restart codex-2");
-    assert!(hint.contains("`ensemble codex --name codex-2` in that terminal"), "{hint}");
+    hint.has(["`ensemble codex --name codex-2` in that terminal"]);
     let mut again = home.wrapped("codex");
     again.receives("codex", "for the first, later");
     assert_eq!(second.order("send --to codex -m hello").code, 0);

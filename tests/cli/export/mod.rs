@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use ensemble_core::message::TraceParent;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, to_end, words};
+use crate::bed::{Bed, SaidText as _, to_end, words};
 use crate::mcp_client::Mcp;
 use recorded::{BEGIN_MS, TRACE, write};
 
@@ -164,10 +164,7 @@ fn metrics_count_what_the_log_tells_and_what_is_there() {
     }
     bed.send("one that waits");
     let printed = bed.ok("log export prometheus");
-    assert!(
-        printed.contains("ensemble_mailbox_messages{mailbox=\"w1\",state=\"queued\"} 1\n"),
-        "{printed}"
-    );
+    printed.has(["ensemble_mailbox_messages{mailbox=\"w1\",state=\"queued\"} 1\n"]);
     let sample = json!({
         "name": "ensemble_nudges_total", "type": "counter",
         "labels": { "agent": "w1", "result": "sent" }, "value": 1.0,
@@ -194,9 +191,7 @@ fn a_file_of_metrics_is_replaced_whole_and_others_may_read_it() {
     let said = bed.object("log export prometheus -o ensemble.prom");
     assert_eq!(said["bytes"], fs::metadata(&file).unwrap().len());
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
-    assert!(
-        fs::read_to_string(&file).unwrap().ends_with("ensemble_build_info{version=\"0.1.0\"} 1\n")
-    );
+    fs::read_to_string(&file).unwrap().finishes("ensemble_build_info{version=\"0.1.0\"} 1\n");
 }
 
 /// OpenTelemetry's own variables alone send nothing.
@@ -214,7 +209,7 @@ fn nothing_is_sent_unless_an_address_is_named() {
     assert!(listener.accept().is_err(), "something has connected");
     drop(listener);
     let said = bed.fails(75, &format!("log export otlp --endpoint {url}"));
-    assert!(said.contains("does not answer") && said.contains("a span keeps its ids"), "{said}");
+    said.has(["does not answer", "a span keeps its ids"]);
     bed.fails(2, "log export otlp --endpoint localhost:4318");
     bed.fails(2, "log export otlp --follow");
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::project;
-use crate::bed::{Bed, Running, git};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git};
 use crate::mcp_client::Mcp;
 
 /// Calls tools in one session over stdin and stdout, as any client does; the answers.
@@ -67,8 +67,7 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
     let said = session(&bed, "Tara", &[("claim_task", json!({})), ("whoami", json!({}))]);
     assert!(!said[0].0 && !said[1].0, "{said:?}");
     let held = &said[1].1["tasks"][0];
-    assert_eq!((&held["task"], &held["duty"]), (&json!("task-1"), &json!("work")));
-    assert_eq!(held["epoch"], said[0].1["epoch"]);
+    held.fits(json!({ "task": "task-1", "duty": "work", "epoch": said[0].1["epoch"] }));
     let tree = said[0].1["path"].as_str().unwrap();
     git(Path::new(tree), "commit --quiet --allow-empty -m parsed");
     let other = session(&bed, "Nina", &[("submit_task", json!({ "task_id": "task-1" }))]);
@@ -160,8 +159,7 @@ fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
     });
     assert_eq!(said, [(true, expected)]);
     let (_, why) = Mcp::of(&bed, "Tara").ask("assign", &assign);
-    assert!(why.starts_with("solo is not ready: pinged "), "{why}");
-    assert!(why.contains("no answer (`list_agents` lists the agents"), "{why}");
+    why.begins("solo is not ready: pinged ").has(["no answer (`list_agents` lists the agents"]);
 }
 
 fn commit_in(bed: &Bed, task: &str) {

@@ -7,7 +7,7 @@ use ensemble_nats::NatsTransport;
 use serde_json::{Value, json};
 
 use super::{bed_on, configure, set_patience};
-use crate::bed::{Bed, objects};
+use crate::bed::{Bed, SaidText as _, objects};
 use crate::live::Screen;
 use crate::nats_server::{Server, fresh_team};
 use crate::tmux_support::eventually;
@@ -37,9 +37,8 @@ fn views_say_that_the_servers_are_away_and_recover() {
     let shown = bed.run("status");
     let first = shown.stdout.lines().next().unwrap();
     assert!(first.contains("SERVERS AWAY"), "{shown:?}");
-    assert!(shown.stdout.contains("the servers are away, so mail and requests are not known"));
-    assert!(shown.stdout.contains("start the servers"), "{shown:?}");
-    assert!(!shown.stdout.contains("empty"), "{shown:?}");
+    shown.shows(["the servers are away, so mail and requests are not known", "start the servers"]);
+    shown.stdout.lacks(["empty"]);
     let rows = status(&bed);
     assert!(rows.iter().all(|row| row.get("mailbox").is_none()), "{rows:?}");
     let last = rows.last().unwrap();
@@ -48,17 +47,15 @@ fn views_say_that_the_servers_are_away_and_recover() {
     let since = &last["servers_away"]["since"];
     assert!(since.is_string(), "no watcher runs, and yet: {last}");
     assert_eq!(&status(&bed).last().unwrap()["servers_away"]["since"], since);
-    let team_view = bed.run("team");
-    assert_eq!(team_view.code, 75, "{team_view:?}");
-    assert!(team_view.stderr.contains("the servers are away"), "{team_view:?}");
+    bed.run("team").ends(75).says(["the servers are away"]);
     assert!(bed.run("tmux-status").stdout.contains("servers are away"));
     let doctor = bed.run("doctor");
-    assert!(!doctor.stdout.contains("needs you    nothing"), "{doctor:?}");
-    assert!(doctor.stdout.contains("start the servers"), "{doctor:?}");
-    assert!(doctor.stdout.starts_with("fail  servers "), "{doctor:?}");
+    doctor.stdout.lacks(["needs you    nothing"]);
+    doctor.shows(["start the servers"]);
+    doctor.stdout.begins("fail  servers ");
     assert!(doctor.stdout.contains("mail is on servers"), "not this host's mailboxes: {doctor:?}");
     let metrics = bed.run("log export prometheus").stdout;
-    assert!(!metrics.contains("ensemble_mailbox_messages{"), "{metrics}");
+    metrics.lacks(["ensemble_mailbox_messages{"]);
     let first = metrics.lines().find(|line| !line.starts_with('#'));
     assert_eq!(first, Some("ensemble_servers_up 0"), "{metrics}");
     server.run();
@@ -102,7 +99,7 @@ fn a_live_view_that_was_opened_while_the_servers_were_away_recovers() {
     let screen = Screen::start(&bed.project(), "top", (100, 20));
     eventually("it says that they are away", || screen.text().contains("SERVERS AWAY"));
     let text = screen.text();
-    assert!(!text.contains("nothing needs you") && !text.contains("unread"), "{text}");
+    text.lacks(["nothing needs you", "unread"]);
     server.run();
     eventually("it shows what is there", || {
         let text = screen.text();
@@ -131,13 +128,8 @@ fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
     for line in ["team", "log", "why w1", "request list", "dead list", "report t1 --summary x"] {
         let _ = bed.run(line);
     }
-    let shown = bed.run("status").stdout;
-    assert!(
-        shown.contains("the server has no team of this name") && shown.contains("nats.team"),
-        "{shown}"
-    );
-    let doctor = bed.run("doctor");
-    assert!(doctor.stdout.contains("nats.team"), "{doctor:?}");
+    bed.run("status").stdout.has(["the server has no team of this name", "nats.team"]);
+    bed.run("doctor").shows(["nats.team"]);
     let options = server.options(&mistyped).without_creating();
     let created = NatsTransport::connect(&options);
     assert!(created.is_err_and(|error| error.to_string().contains("has no team")));
@@ -163,8 +155,7 @@ fn a_wrong_password_and_servers_that_do_not_listen_have_different_remedies() {
         assert!(words < 2, "{need}");
         need["help"].as_str().unwrap().to_owned()
     };
-    let refused = help(&format!("nats://ensemble:wrong@127.0.0.1:{port}"));
-    assert!(refused.contains("password"), "{refused}");
+    help(&format!("nats://ensemble:wrong@127.0.0.1:{port}")).has(["password"]);
     let silent = help(&format!("nats://127.0.0.1:{}", crate::nats_server::free_port()));
-    assert!(silent.contains("start the servers"), "{silent}");
+    silent.has(["start the servers"]);
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ensemble_core::durable::FileLock;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Team;
 use super::hooked::hooked;
 use super::starts::ok;
-use crate::bed::{Bed, objects, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, objects, watch};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -50,20 +50,16 @@ fn a_person_is_told_once_by_a_command_until_it_is_over() {
     ask(&team, "asks");
     eventually("the command has the alert", || alerts(&told).len() == 1);
     let alert = alerts(&told).remove(0);
-    assert_eq!((&alert["need"], &alert["agent"]), (&"blocked".into(), &"asks".into()), "{alert}");
-    assert_eq!(
-        (&alert["count"], &alert["help"]),
-        (&1.into(), &"`ensemble agent attach asks`".into())
-    );
+    alert.fits(json!({
+        "need": "blocked", "agent": "asks", "count": 1, "help": "`ensemble agent attach asks`",
+    }));
     eventually("it is recorded", || team.records("alert.sent").len() == 1);
-    let words = team.bed.read_file("words");
-    assert!(words.starts_with("asks waits for a person: "), "{words}");
+    team.bed.read_file("words").begins("asks waits for a person: ");
 
     team.server().kill_pane(&team.pane("dies").id).unwrap();
     eventually("one that has failed is recorded", || team.records("alert.failed").len() == 1);
     let failed = team.records("alert.failed").remove(0);
-    assert_eq!((&failed["rule"], &failed["agent"]), (&2.into(), &"dies".into()));
-    assert_eq!(failed["retried"], true, "{failed}");
+    failed.fits(json!({ "rule": 2, "agent": "dies", "retried": true }));
     eventually("the other rule has told it", || alerts(&told).len() == 2);
 
     // The next watcher does not repeat alerts that were sent, but sends new ones.
@@ -100,7 +96,7 @@ fn attached_terminals_ring_and_show_it_and_run_nothing() {
     let rules = "notify: [{terminal: bell, tmux: true, when: [blocked]}]\n";
     let team = hooked(&[("asks", "claude")], rules);
     let test = team.bed.run("admin notify test");
-    assert!(test.code == 1 && test.stdout.contains("no terminal is attached"), "{test:?}");
+    test.ends(1).shows(["no terminal is attached"]);
 
     let screen = Screen::start(&team.bed.project(), "agent attach", (100, 20));
     screen.listen_for_bells();
@@ -132,8 +128,7 @@ fn a_prompt_on_a_screen_is_seen_without_hooks_and_between_two_regular_looks() {
     };
     assert!(!blocked());
     let prompt = "Do you want to proceed?\\n\\0337❯ 1. Yes\\n  2. No\\n\\n Esc to cancel\\0338";
-    let ran = team.order("asks", &format!("printf '\\033[H\\033[2J{prompt}' >/dev/tty"));
-    assert_eq!(ran.code, 0, "{ran:?}");
+    team.order("asks", &format!("printf '\\033[H\\033[2J{prompt}' >/dev/tty")).ends(0);
     eventually("the watcher has seen it", blocked);
 }
 
@@ -144,8 +139,7 @@ fn the_status_line_of_tmux_says_what_needs_a_person() {
     ask(&team, "asks");
     eventually("it is said", || !team.bed.ok("tmux-status").is_empty());
     let line = team.bed.ok("tmux-status");
-    assert!(line.starts_with("#[fg=red,bold]! 1 asks waits for a person: "), "{line}");
-    assert!(line.ends_with("#[default]\n"), "{line}");
+    line.begins("#[fg=red,bold]! 1 asks waits for a person: ").finishes("#[default]\n");
     assert_eq!(team.bed.object("tmux-status")["urgent"], 1);
     team.bed.fails(3, "admin notify test");
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::json;
 
 use super::{Team, of};
+use crate::bed::JsonMembers as _;
 
 const AGENTS: [&str; 2] = ["one", "two"];
 /// Where a process is killed: when it changes a file, and when it speaks to the tmux server.
@@ -25,7 +26,7 @@ fn check(team: &Team, place: &str) {
         assert_eq!(of(&again, name)["pid"], line["pid"], "{place}");
         // One pane, the one that is recorded, whose agent knows its pass.
         let pane = team.pane(name);
-        assert_eq!((&line["pane"], &line["pid"]), (&Value::from(pane.id), &Value::from(pane.pid)));
+        line.fits(json!({ "pane": pane.id, "pid": pane.pid }));
         let who = team.order(name, "$E agent whoami --json");
         assert!(who.stdout.contains(r#""known_by":"pass""#), "{place}: {who:?}");
         assert_eq!(team.member(name)["unread"], 1, "{place}");

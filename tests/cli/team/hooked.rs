@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use ensemble_core::durable::FileLock;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Team;
 use super::starts::{ok, team};
-use crate::bed::{Running, program, write_program};
+use crate::bed::{JsonMembers as _, Running, SaidText as _, program, write_program};
 use crate::tmux_support::eventually;
 
 /// Notes its arguments, shows what Claude Code shows at rest, and runs what it reads.
@@ -81,13 +81,9 @@ fn claude_is_started_with_hooks_and_tools_and_the_project_stays_as_it_is() {
     assert!(stop[1]["asyncRewake"] == true && stop[1]["async"] == true, "{stop:?}");
     assert_eq!(mcp["mcpServers"]["ensemble"]["command"], program);
     let allowed = settings["permissions"]["allow"].to_string();
-    assert!(
-        allowed.contains("Bash(ensemble recv:*)") && !allowed.contains("ensemble down"),
-        "{allowed}"
-    );
+    allowed.has(["Bash(ensemble recv:*)"]).lacks(["ensemble down"]);
     // The roster keeps what the user wrote.
-    let recorded = team.bed.read_file(".ensemble/roster/own.yaml");
-    assert!(recorded.contains("command: exec claude --model x\n"), "{recorded}");
+    team.bed.read_file(".ensemble/roster/own.yaml").has(["command: exec claude --model x\n"]);
 }
 
 #[test]
@@ -106,11 +102,10 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
         )
     };
     let said = team.order("one", &hook("start", "s1", "")).stdout;
-    assert!(said.contains("You are one, role worker of team crew"), "{said}");
+    said.has(["You are one, role worker of team crew"]);
     // After /clear, and without what the environment says.
     let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
-    let said = team.order("one", &hook("start", "s2", bare)).stdout;
-    assert!(said.contains("You are one, role worker"), "{said}");
+    team.order("one", &hook("start", "s2", bare)).stdout.has(["You are one, role worker"]);
     // Another's name is refused, silently.
     team.bed.ok("send --as operator --to two --id secret -m secret");
     let other = "env -u ENSEMBLE_AGENT_PASS ENSEMBLE_AGENT_ID=two";
@@ -122,8 +117,7 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     let send = "$E send --to one --id mine -m hello >/dev/null";
     let ran = team.order("one", &format!("{own} && {send} && {nested}"));
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{ran:?}");
-    let said = team.order("one", &own).stdout;
-    assert!(said.contains("hello") && said.contains("ensemble settle mine"), "{said}");
+    team.order("one", &own).stdout.has(["hello", "ensemble settle mine"]);
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
 }
 
@@ -162,20 +156,18 @@ fn a_living_waiter_hands_over_the_ping_and_a_deaf_one_only_delays_it() {
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| team.bed.run_with("agent ping one", b""));
         eventually("the waiter ends", || team.here("one.code").exists());
-        let text = fs::read_to_string(team.here("one.err")).unwrap();
-        assert!(text.contains("AGENT_TEAM_PING one 1"), "{text}");
+        fs::read_to_string(team.here("one.err")).unwrap().has(["AGENT_TEAM_PING one 1"]);
         assert_eq!(team.order("one", "$E agent pong one 1").code, 0);
-        let asked = asking.join().unwrap();
-        assert!(asked.code == 0 && asked.stdout.contains("one is ready (ping 1)"), "{asked:?}");
+        asking.join().unwrap().ends(0).shows(["one is ready (ping 1)"]);
     });
     let pings = team.records("ready.ping");
-    assert_eq!((&pings[0]["way"], &pings[0]["typed"]), (&"hook".into(), &false.into()));
+    pings[0].fits(json!({ "way": "hook", "typed": false }));
     assert_eq!(pings.len(), 1, "nothing was typed: {pings:?}");
     // Of a deaf one, the second attempt is typed.
     let _deaf = deaf_waiter(&lock);
     asks(&team, "{wait: 2, retry: 1, attempts: 2}");
     let asked = team.bed.run("agent ping one");
-    assert_eq!(asked.code, 1, "{asked:?}");
+    asked.ends(1);
     let typed = |ping: &Value| ping["typed"] == true;
     assert!(team.records("ready.ping")[1..].iter().any(typed), "{asked:?}");
 }
@@ -196,8 +188,7 @@ fn hooks_that_report_an_idle_agent_answer_for_it() {
         eventually("it waits", || FileLock::holder(&lock).is_some());
     };
     begins("one", &["start"]);
-    let assigned = team.bed.object("assign one count --task t1");
-    assert_eq!((&assigned["state"], &assigned["id"]), (&"acked".into(), &"t1.1".into()));
+    team.bed.object("assign one count --task t1").fits(json!({ "state": "acked", "id": "t1.1" }));
     assert_eq!((team.records("ready.idle").len(), team.records("ready.ping").len()), (1, 0));
     // In a turn it is asked as others are.
     begins("two", &["start", "prompt"]);
@@ -205,7 +196,7 @@ fn hooks_that_report_an_idle_agent_answer_for_it() {
     let said = "ensemble: two is not ready: pinged once, and no answer\n\
                 hint: `ensemble agent inspect two` shows its screen\n\
                 [Assign Readiness Error]\nworker-id: two\n";
-    assert!(refused.starts_with(said), "{refused}");
+    refused.begins(said);
     // One that is to prove that its model answers is asked even so.
     begins("three", &["start"]);
     for asks in ["agent ping three", "assign three count --task t3 --ping"] {
@@ -261,8 +252,7 @@ fn the_watcher_gives_back_what_a_killed_hook_has_received() {
         serde_json::json!([{ "mailbox": "one", "id": "mine", "epoch": 1, "pid": ended.id() }]);
     fs::write(&file, session.to_string()).unwrap();
     eventually("the message waits again", || !team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
-    let took = team.order("one", "$E recv --json").stdout;
-    assert!(took.contains(r#""id":"mine""#) && took.contains(r#""epoch":2"#), "{took}");
+    team.order("one", "$E recv --json").stdout.has([r#""id":"mine""#, r#""epoch":2"#]);
 }
 
 #[test]

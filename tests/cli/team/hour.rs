@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::Team;
 use super::hooked::hooked;
 use super::troubles::{bury, is_need, needs, page_section};
+use crate::bed::SaidText as _;
 use crate::browser::Browser;
 use crate::live::Screen;
 use crate::picture;
@@ -219,7 +220,7 @@ fn check_page(team: &Team) {
     for need in named {
         assert!(section.contains(need), "{need}: {section}");
     }
-    assert!(section.contains("<code>ensemble agent attach reviewer</code>"), "{section}");
+    section.has(["<code>ensemble agent attach reviewer</code>"]);
 }
 
 /// Draws the page, where there is a browser.

@@ -1,6 +1,9 @@
 //! The command finds out the caller's identity and does not believe a claim.
 
+use serde_json::json;
+
 use super::Team;
+use crate::bed::{JsonMembers as _, SaidText as _};
 
 #[test]
 fn a_member_is_who_it_is_whatever_it_types() {
@@ -9,28 +12,25 @@ fn a_member_is_who_it_is_whatever_it_types() {
     team.bed.ok("send --as operator --to worker-1 --id first -m work");
     // By its pass.
     let who = team.order("worker-1", "$E agent whoami --json");
-    assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"pass""#), "{who:?}");
+    who.shows([r#""agent":"worker-1","known_by":"pass""#]);
     // Without the pass, by its pane, even from a deep descendant and without its name.
     let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
     let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
-    let who = team.order("worker-1", &deep);
-    assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
+    team.order("worker-1", &deep).shows([r#""agent":"worker-1","known_by":"process_tree""#]);
     // From a sandbox with its own PID namespace, which hides its ancestors: by the pane it was started in.
     let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
     if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
         let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));
-        assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"hidden_pane""#), "{who:?}");
+        who.shows([r#""agent":"worker-1","known_by":"hidden_pane""#]);
     } else {
         println!("skipped: this machine allows no process namespace");
     }
     // In its own name without `--as`.
-    let taken = team.order("worker-1", &format!("{bare} $E recv --json"));
-    assert!(taken.stdout.contains(r#""holder":"worker-1""#), "{taken:?}");
+    team.order("worker-1", &format!("{bare} $E recv --json")).shows([r#""holder":"worker-1""#]);
     assert_eq!(team.order("worker-1", "$E settle first").code, 0);
-    let sent = team.order("worker-1", "$E send --to worker-2 --id from-1 -m hello");
-    assert_eq!(sent.code, 0, "{sent:?}");
+    team.order("worker-1", "$E send --to worker-2 --id from-1 -m hello").ends(0);
     let envelope = std::fs::read_to_string(team.bed.mailbox("worker-2/new/from-1.yaml")).unwrap();
-    assert!(envelope.contains("from: worker-1\n"), "{envelope}");
+    envelope.has(["from: worker-1\n"]);
 }
 
 #[test]
@@ -39,28 +39,26 @@ fn another_name_is_refused_and_recorded() {
     team.up();
     let as_other = team.order("worker-1", "$E send --as worker-2 --to conductor -m done");
     assert_eq!((as_other.code, as_other.stdout.as_str()), (1, ""), "{as_other:?}");
-    assert!(as_other.stderr.contains("this is worker-1"), "{as_other:?}");
+    as_other.says(["this is worker-1"]);
     // The variable is a claim like the flag; without the pass, the pane identifies it correctly.
     let by_variable = team.order(
         "worker-1",
         "env -u ENSEMBLE_AGENT_PASS ENSEMBLE_AGENT_ID=conductor $E recv --mailbox conductor",
     );
-    assert_eq!(by_variable.code, 1, "{by_variable:?}");
+    by_variable.ends(1);
     let forged = team.order(
         "worker-1",
         "ENSEMBLE_AGENT_PASS=00000000000000000000000000000000 $E send --to conductor -m x",
     );
-    assert!(forged.code == 1 && forged.stderr.contains("belongs to no agent"), "{forged:?}");
+    forged.ends(1).says(["belongs to no agent"]);
     // Another agent's pass in one's own pane.
     let pass = team.order("worker-2", "echo $ENSEMBLE_AGENT_PASS").stdout;
     let stolen = format!("ENSEMBLE_AGENT_PASS={} $E send --to conductor -m x", pass.trim());
-    let stolen = team.order("worker-1", &stolen);
-    assert!(stolen.code == 1 && stolen.stderr.contains("with the pass of worker-2"), "{stolen:?}");
+    team.order("worker-1", &stolen).ends(1).says(["with the pass of worker-2"]);
     let refused = team.records("identity.refused");
     let why: Vec<&str> = refused.iter().map(|r| r["why"].as_str().unwrap()).collect();
     assert_eq!(why, ["mismatch", "mismatch", "unknown_pass", "contradiction"]);
-    assert_eq!(refused[0]["claimed"], "worker-2");
-    assert_eq!((&refused[0]["actual"], &refused[0]["verb"]), (&"worker-1".into(), &"send".into()));
+    refused[0].fits(json!({ "claimed": "worker-2", "actual": "worker-1", "verb": "send" }));
     assert_eq!(team.member("conductor")["unread"], 0);
 }
 
@@ -69,15 +67,14 @@ fn outsiders_use_names_of_their_own() {
     let team = Team::new();
     team.up();
     let refused = team.bed.fails(1, "recv --as worker-1");
-    assert!(refused.contains("`worker-1` is an agent of the team"), "{refused}");
+    refused.has(["`worker-1` is an agent of the team"]);
     assert!(refused.contains("--as operator"), "it says what to do: {refused}");
     team.bed.ok("send --as operator --to worker-1 -m hello");
     team.bed.ok("send --to worker-1 -m hello");
     team.bed.ok("mailbox add bound");
     assert_eq!(team.bed.run("recv --as bound").code, 3);
     assert_eq!(team.records("identity.refused").len(), 1);
-    let refused = team.bed.fails(1, "--as worker-1 mcp");
-    assert!(refused.contains("`ensemble admin mcp install --provider claude`"), "{refused}");
+    team.bed.fails(1, "--as worker-1 mcp").has(["`ensemble admin mcp install --provider claude`"]);
     // Unless that is allowed.
     team.bed.add_config("identity: {outsiders: allow}\n");
     team.bed.ok("recv --as worker-1");
@@ -93,8 +90,7 @@ fn what_is_left_of_an_earlier_generation_is_refused() {
     super::kill(u32::try_from(first[1]["pid"].as_u64().unwrap()).unwrap());
     crate::tmux_support::eventually("the pane is dead", || team.pane("worker-1").dead);
     team.up();
-    let left_over = team.shell(&asks);
-    assert!(left_over.code == 1 && left_over.stderr.contains("earlier run"), "{left_over:?}");
+    team.shell(&asks).ends(1).says(["earlier run"]);
     // A pass for the team of another queue is none of this one's business.
     let elsewhere = format!(
         "ENSEMBLE_QUEUE=/somewhere/else ENSEMBLE_AGENT_PASS={old} $E --queue queue agent whoami --as guest"

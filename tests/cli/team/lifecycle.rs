@@ -3,10 +3,10 @@
 use std::fs;
 
 use ensemble_tmux::reaper::{ProcessFate, fate};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Team, holds, kill, of};
-use crate::bed::{objects, polls, ran, words, write_program};
+use crate::bed::{JsonMembers as _, SaidText as _, objects, polls, ran, words, write_program};
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -21,8 +21,7 @@ fn an_agent_that_cannot_be_started_keeps_no_other_from_starting() {
     let place = team.bed.mailbox("worker-1");
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     fs::write(&place, "not a mailbox").unwrap();
-    let ran = team.bed.run("up");
-    assert!(ran.code == 1 && ran.stderr.contains("mailbox/worker-1"), "{ran:?}");
+    team.bed.run("up").ends(1).says(["mailbox/worker-1"]);
     team.wait_for_puppet("conductor");
     team.wait_for_puppet("worker-2");
     fs::remove_file(&place).unwrap();
@@ -34,10 +33,7 @@ fn an_agent_that_cannot_be_started_keeps_no_other_from_starting() {
 fn up_twice_changes_nothing() {
     let team = Team::new();
     let first = team.up();
-    assert_eq!(
-        (&first[0]["session_state"], &first[0]["watcher_state"]),
-        (&"started".into(), &"started".into())
-    );
+    first[0].fits(json!({ "session_state": "started", "watcher_state": "started" }));
     assert_eq!(first.len(), 4);
     for name in ["conductor", "worker-1", "worker-2"] {
         assert_eq!(of(&first, name)["how"], "started", "{first:#?}");
@@ -56,10 +52,7 @@ fn up_twice_changes_nothing() {
     };
     let before = files(&team);
     let second = team.up();
-    assert_eq!(
-        (&second[0]["session_state"], &second[0]["watcher_state"]),
-        (&"running".into(), &"running".into())
-    );
+    second[0].fits(json!({ "session_state": "running", "watcher_state": "running" }));
     assert!(second[1..].iter().all(|object| object["how"] == "running"), "{second:#?}");
     assert_eq!(pids(&first), pids(&second));
     assert_eq!(files(&team), before);
@@ -85,10 +78,10 @@ fn only_who_has_died_is_started_again_and_mail_is_kept() {
         let said = team.bed.run("send --to worker-1 -m x").stderr;
         said.contains("worker-1 is not running, and the message waits for it")
     });
-    assert_eq!((&gone["recorded"], &gone["unread"]), (&"up".into(), &1.into()));
+    gone.fits(json!({ "recorded": "up", "unread": 1 }));
     let second = team.up();
     let again = of(&second, "worker-1");
-    assert_eq!((&again["how"], &again["generation"]), (&"restarted".into(), &2.into()));
+    again.fits(json!({ "how": "restarted", "generation": 2 }));
     assert_eq!(again["pane"], of(&first, "worker-1")["pane"], "in its own pane");
     assert_ne!(again["pid"], of(&first, "worker-1")["pid"]);
     for name in ["conductor", "worker-2"] {
@@ -97,8 +90,7 @@ fn only_who_has_died_is_started_again_and_mail_is_kept() {
     }
     assert_eq!(fs::read(&mail).unwrap(), before);
     // It knows who it is, and takes its mail without `--as`.
-    let taken = team.order("worker-1", "$E recv --json");
-    assert!(taken.code == 0 && taken.stdout.contains("\"kept\""), "{taken:?}");
+    team.order("worker-1", "$E recv --json").ends(0).shows(["\"kept\""]);
     assert_eq!(team.order("worker-1", "echo $ENSEMBLE_GENERATION").stdout, "2\n");
 }
 
@@ -120,10 +112,9 @@ fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
     eventually("the watcher has ended, too", || team.watcher().is_none());
     let shown = team.bed.run("team").stdout;
     assert!(shown.contains(" are gone: "), "those of one cause are one need: {shown}");
-    let line = team.bed.ok("tmux-status");
-    assert!(line.contains(" and "), "{line}");
+    team.bed.ok("tmux-status").has([" and "]);
     let said = team.bed.run("send --as operator --to worker-1 -m more").stderr;
-    assert!(said.contains("worker-1 is not running, and the message waits for it"), "{said}");
+    said.has(["worker-1 is not running, and the message waits for it"]);
     let again = team.up();
     assert_eq!(again[0]["session_state"], "started");
     assert!(again[1..].iter().all(|object| object["how"] == "started"), "{again:#?}");
@@ -144,15 +135,11 @@ fn a_spawned_agent_belongs_to_the_team() {
     let output = crate::bed::ran(command.output().unwrap());
     assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
     let line = team.member("tester");
-    assert_eq!(
-        (&line["role"], &line["state"], &line["provider"]),
-        (&"coder".into(), &"idle".into(), &"shell".into())
-    );
+    line.fits(json!({ "role": "coder", "state": "idle", "provider": "shell" }));
     let environ = fs::read(format!("/proc/{}/environ", line["pid"])).unwrap();
     let environ = String::from_utf8_lossy(&environ);
     assert!(environ.split('\0').any(|variable| variable == "A=b c"), "{environ}");
-    let refused = team.bed.fails(1, "agent start tester");
-    assert!(refused.contains("up already"), "{refused}");
+    team.bed.fails(1, "agent start tester").has(["up already"]);
     // `up` keeps it, and starts it again as it was.
     kill(u32::try_from(line["pid"].as_u64().unwrap()).unwrap());
     eventually("the pane is dead", || team.pane("tester").dead);
@@ -198,7 +185,7 @@ fn nothing_secret_stands_on_a_command_line() {
     }
     // Another window of the session does not inherit it, nor does the watcher.
     let other = team.server().run(&["show-environment", "-t", "=crew:"]).unwrap().join("\n");
-    assert!(!other.contains("AGENT_PASS"), "{other}");
+    other.lacks(["AGENT_PASS"]);
 }
 
 #[test]
@@ -215,23 +202,19 @@ fn a_pane_that_was_there_before_joins() {
     assert_eq!((&line["state"], &line["role"]), (&"idle".into(), &"conductor".into()));
     assert_eq!((&line["pane"], &line["generation"]), (&id.as_str().into(), &1.into()));
     assert!(team.bed.ok(&join("lead")).contains("already"));
-    let refused = team.bed.fails(1, &join("second"));
-    assert!(refused.contains("belongs to lead"), "{refused}");
-    let refused = team.bed.fails(1, &join("worker-1"));
-    assert!(refused.contains("worker-1 is up in pane"), "{refused}");
+    team.bed.fails(1, &join("second")).has(["belongs to lead"]);
+    team.bed.fails(1, &join("worker-1")).has(["worker-1 is up in pane"]);
     let config = fs::read_to_string(team.bed.project().join("ensemble.yaml")).unwrap();
     team.bed.write_file("ensemble.yaml", format!("{config}  second: {{pane: '{id}'}}\n"));
-    let refused = team.bed.run("up second");
-    assert!(refused.code == 1 && refused.stderr.contains("belongs to lead"), "{refused:?}");
+    team.bed.run("up second").ends(1).says(["belongs to lead"]);
     team.bed.write_file("ensemble.yaml", config);
     // A member cannot take another name.
     let refused = team.order("worker-1", &format!("$E agent join lead --pane {id} {socket}"));
-    assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
+    refused.ends(1).says(["this is worker-1"]);
     // What it ran ends: it is gone, and `up` can only say so.
     team.server().kill_pane(&id).unwrap();
     team.wait_for_state("lead", "gone");
-    let ran = team.bed.run("up");
-    assert!(ran.code == 1 && ran.stderr.contains("lead has joined is gone"), "{ran:?}");
+    team.bed.run("up").ends(1).says(["lead has joined is gone"]);
 }
 
 #[test]
@@ -253,28 +236,22 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     let list = || objects(&team.bed.ok(&format!("agent adopt {socket} --json")));
     eventually("both are found", || list().len() == 2);
     assert!(list().iter().all(|it| it["provider"] == "claude" && it["agent"].is_null()));
-    let shown = team.bed.ok(&format!("agent adopt {socket}"));
-    assert!(shown.contains(&panes[0]) && shown.contains("adopt PANE"), "{shown}");
+    team.bed.ok(&format!("agent adopt {socket}")).has([&panes[0], "adopt PANE"]);
     let refused = team.order("worker-1", &format!("$E agent adopt --all {socket}"));
-    assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
+    refused.ends(1).says(["this is worker-1"]);
     // Two by their panes, of which the second cannot have its mailbox, then the rest.
     let place = team.bed.mailbox("claude-2");
     fs::write(&place, "").unwrap();
     let told = team.bed.run(&format!("agent adopt {} {} {socket}", panes[1], panes[0]));
-    assert!(told.code == 1 && told.stdout.contains("send --to claude"), "{told:?}");
+    told.ends(1).shows(["send --to claude"]);
     fs::remove_file(&place).unwrap();
     assert_eq!(team.member("claude")["pane"], panes[1].as_str());
-    let refused = team.bed.fails(1, &format!("agent adopt {} {socket}", panes[1]));
-    assert!(refused.contains("belongs to claude"), "{refused}");
+    team.bed.fails(1, &format!("agent adopt {} {socket}", panes[1])).has(["belongs to claude"]);
     team.bed.fails(3, &format!("agent adopt %999 {socket}"));
     let twice = team.bed.run(&format!("agent adopt {0} {0} {socket}", panes[0]));
-    assert!(twice.code == 1 && twice.stderr.contains("belongs to claude-2"), "{twice:?}");
+    twice.ends(1).says(["belongs to claude-2"]);
     team.bed.ok(&format!("agent adopt --all {socket}"));
-    let second = team.member("claude-2");
-    assert_eq!(
-        (&second["pane"], &second["provider"]),
-        (&panes[0].as_str().into(), &"claude".into())
-    );
+    team.member("claude-2").fits(json!({ "pane": panes[0].as_str(), "provider": "claude" }));
     assert_eq!(list().iter().filter(|it| it["agent"].is_null()).count(), 0);
     team.bed.ok("send --to claude-2 -m hello");
 }
@@ -292,7 +269,7 @@ fn a_pane_id_that_is_used_again_is_another_pane() {
     let panes = team.server().panes().unwrap();
     assert!(panes.iter().any(|pane| before["pane"] == pane.id.as_str()), "{panes:?}");
     let line = team.member("conductor");
-    assert_eq!((&line["state"], &line["recorded"]), (&"gone".into(), &"up".into()));
+    line.fits(json!({ "state": "gone", "recorded": "up" }));
     assert!(line["why"].as_str().unwrap().contains("another"), "{line}");
     let again = team.up();
     assert_eq!(of(&again, "conductor")["how"], "started");
@@ -321,18 +298,16 @@ fn attaching_shows_the_agents_window() {
         let mut command = team.bed.command(&["agent", "attach", "worker-2"]);
         let said = ran(command.env("TERM", term).output().unwrap());
         let helps = "hint: `TERM=xterm-256color ensemble agent attach worker-2`";
-        assert!(said.code == 1 && said.stderr.contains(&format!("TERM is {name}")), "{said:?}");
-        assert!(said.stderr.contains(helps), "{said:?}");
+        said.ends(1).says([&format!("TERM is {name}"), helps]);
     }
     for verb in ["agent attach", "agent inspect", "mailbox unbind"] {
         let said = team.bed.fails(3, &format!("{verb} wroker-1"));
         let meant = "no agent `wroker-1` has a pane here: did you mean worker-1?";
-        assert!(said.contains(meant), "{said}");
+        said.has([meant]);
     }
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
-    let said = team.bed.fails(3, "agent attach worker-1");
-    assert!(said.contains("the pane is gone"), "{said}");
+    team.bed.fails(3, "agent attach worker-1").has(["the pane is gone"]);
 }
 
 #[test]
@@ -373,7 +348,7 @@ fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
     assert_eq!(fate(other), ProcessFate::Lives, "another agent's process was ended");
     let records = team.records("agent.remains");
     assert_eq!(records.len(), 1, "{records:?}");
-    assert_eq!((&records[0]["found"], &records[0]["survivors"]), (&1.into(), &0.into()));
+    records[0].fits(json!({ "found": 1, "survivors": 0 }));
     team.bed.ok("down --force");
     assert_ne!(fate(other), ProcessFate::Lives, "`down` leaves a process");
 }
@@ -392,7 +367,7 @@ fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
         return;
     }
     let up = apart("exec \"$E\" up");
-    assert_eq!(up.code, 0, "{up:?}");
+    up.ends(0);
     let says = up.stderr.contains("warning: the watcher polls: no inotify instance left");
     assert!(says || polls(), "{up:?}");
     team.wait_for_puppet("worker-1");

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ensemble_tmux::reaper::{ProcessFate, fate};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Team, of};
-use crate::bed::to_end;
+use crate::bed::{JsonMembers as _, SaidText as _, to_end};
 use crate::tmux_support::eventually;
 
 const AGENTS: [&str; 3] = ["conductor", "worker-1", "worker-2"];
@@ -27,10 +27,9 @@ fn is_found(team: &Team, session: &str) -> Vec<Value> {
     let before = processes(team);
     assert_eq!(before.len(), AGENTS.len(), "{before:?}");
     let again = team.up();
-    assert_eq!(
-        (&again[0]["session"], &again[0]["session_state"], &again[0]["watcher_state"]),
-        (&session.into(), &"running".into(), &"running".into())
-    );
+    again[0].fits(json!({
+        "session": session, "session_state": "running", "watcher_state": "running",
+    }));
     for name in AGENTS {
         assert_eq!(of(&again, name)["how"], "running", "{again:#?}");
     }
@@ -58,8 +57,7 @@ fn a_renamed_session_and_moved_windows_are_the_same_team() {
     run(&["break-pane", "-d", "-s", &id("worker-2")]);
     is_found(&team, "re named");
     // Mail and orders arrive as before.
-    let who = team.order("worker-1", "$E agent whoami --json");
-    assert!(who.stdout.contains("\"worker-1\""), "{who:?}");
+    team.order("worker-1", "$E agent whoami --json").shows(["\"worker-1\""]);
     // One that ends starts again where it is, and a new one in the team's session.
     super::kill(team.pane("worker-1").pid);
     eventually("the pane is dead", || team.pane("worker-1").dead);
@@ -71,8 +69,7 @@ fn a_renamed_session_and_moved_windows_are_the_same_team() {
 
     let ended = processes(&team);
     assert_eq!(ended.len(), AGENTS.len() + 1, "{ended:?}");
-    let down = team.bed.ok("down --force");
-    assert!(down.contains("session re named closed, watcher stopped"), "{down}");
+    team.bed.ok("down --force").has(["session re named closed, watcher stopped"]);
     for (name, (pid, _)) in ended {
         assert_ne!(fate(pid), ProcessFate::Lives, "{name}");
     }
@@ -92,8 +89,7 @@ fn a_team_seen_through_a_second_session_leaves_nothing_behind() {
     assert_eq!(of(&team.up(), "conductor")["how"], "running");
     assert_eq!(processes(&team), before);
     let socket = team.server().socket().to_owned();
-    let down = team.bed.ok("down --force");
-    assert!(down.contains("session other closed"), "{down}");
+    team.bed.ok("down --force").has(["session other closed"]);
     assert!(!socket.exists(), "{}", socket.display());
     assert!(team.panes().is_empty());
 }

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Team, kill};
-use crate::bed::{objects, write_program};
+use crate::bed::{JsonMembers as _, SaidText as _, objects, write_program};
 use crate::tmux_support::eventually;
 
 /// Notes how it was started, draws the composer of Claude Code, answers pings, and does the work that a hint announces.
@@ -68,12 +68,11 @@ fn starts_alike(team: &Team, generation: usize) {
     assert_eq!(starts.len(), generation, "{starts:#?}");
     let (first, last) = (&starts[0], &starts[generation - 1]);
     assert!(first["argv"].as_array().unwrap().len() > 2, "it has our hooks: {first}");
-    assert_eq!((&first["argv"], &first["cwd"]), (&last["argv"], &last["cwd"]));
+    first.fits(json!({ "argv": last["argv"], "cwd": last["cwd"] }));
     for key in ["ENSEMBLE_AGENT_ID", "ENSEMBLE_QUEUE", "EXTRA"] {
         assert_eq!(first["env"][key], last["env"][key], "{key}");
     }
-    assert_eq!(last["env"]["EXTRA"], "a b");
-    assert_eq!(last["env"]["ENSEMBLE_GENERATION"], generation.to_string());
+    last["env"].fits(json!({ "EXTRA": "a b", "ENSEMBLE_GENERATION": generation.to_string() }));
     assert_eq!(team.member("worker-1")["generation"], generation);
 }
 
@@ -103,8 +102,7 @@ fn a_restarted_agent_starts_alike_and_gets_back_what_it_held() {
     team.wait_for_state("worker-1", "idle");
     team.bed.fails(3, "agent restart stranger");
     let before = team.member("worker-1");
-    let ran = team.bed.run("agent restart worker-1 --force");
-    assert_eq!(ran.code, 0, "{ran:?}");
+    team.bed.run("agent restart worker-1 --force").ends(0);
     let after = team.wait_for_state("worker-1", "idle");
     assert_ne!(before["pid"], after["pid"]);
     starts_alike(&team, 2);
@@ -121,24 +119,21 @@ fn what_a_restarted_agent_held_comes_back_to_it() {
     let team = Team::with(&["conductor", "worker-1"], "");
     team.up();
     team.bed.ok("send --as operator --to worker-1 --id kept -m work");
-    let held = team.order("worker-1", "$E recv --json");
-    assert!(held.stdout.contains("\"kept\""), "{held:?}");
+    team.order("worker-1", "$E recv --json").shows(["\"kept\""]);
     // An agent ends no other one without authority, and never itself.
-    let refused = team.order("worker-1", "$E agent restart worker-1");
-    assert!(refused.stderr.contains("cannot restart itself"), "{refused:?}");
+    team.order("worker-1", "$E agent restart worker-1").says(["cannot restart itself"]);
     let refused = team.order("worker-1", "$E agent restart conductor --force");
     assert!(refused.code == 1 && team.member("conductor")["generation"] == 1, "{refused:?}");
     fs::remove_file(team.here("worker-1.ready")).unwrap();
-    let ran = team.bed.run("agent restart worker-1 --force");
-    assert_eq!(ran.code, 0, "{ran:?}");
+    team.bed.run("agent restart worker-1 --force").ends(0);
     assert_eq!(team.bed.ok("inbox"), "mailbox operator is empty\n", "it has shown the answer");
     let again = team.order("worker-1", "$E recv --json; echo $ENSEMBLE_GENERATION");
-    assert!(again.stdout.contains("\"kept\"") && again.stdout.ends_with("2\n"), "{again:?}");
+    again.shows(["\"kept\""]);
+    again.stdout.finishes("2\n");
     // A program that cannot be found ends nothing.
     let config = team.bed.read_file("ensemble.yaml");
     let broken = config.replacen("sh here/puppet.sh", "no-such-program", 1);
     team.bed.write_file("ensemble.yaml", broken);
-    let refused = team.bed.fails(5, "agent restart conductor --force");
-    assert!(refused.contains("no-such-program"), "{refused}");
+    team.bed.fails(5, "agent restart conductor --force").has(["no-such-program"]);
     assert_eq!(team.member("conductor")["state"], "idle");
 }

@@ -3,6 +3,7 @@
 use ensemble_core::durable::FileLock;
 
 use super::{Team, kill};
+use crate::bed::SaidText as _;
 use crate::tmux_support::eventually;
 
 impl Team {
@@ -65,7 +66,7 @@ fn no_verb_starts_a_watcher_after_down_or_without_a_team() {
     let team = Team::with(&["conductor"], "");
     // Nothing is up yet.
     let said = team.bed.run("send --as operator --to conductor -m news").stderr;
-    assert!(said.contains("`ensemble up conductor` starts it"), "{said}");
+    said.has(["`ensemble up conductor` starts it"]);
     team.up();
     team.bed.ok("down --force");
     for line in ["send --as operator --to conductor -m news", "status", "team", "inbox conductor"] {

@@ -29,8 +29,7 @@ impl Team {
 
     /// Sends a message, and waits until its recipient was notified.
     fn notify(&self, to: &str, line: &str, id: &str) {
-        let sent = self.shell(&format!("$E send --as operator --to {to} --id {id} {line}"));
-        assert_eq!(sent.code, 0, "{sent:?}");
+        self.shell(&format!("$E send --as operator --to {to} --id {id} {line}")).ends(0);
         eventually("it is notified", || {
             let names = |record: &Value| {
                 record["ids"].as_array().is_some_and(|ids| ids.contains(&id.into()))
@@ -196,5 +195,5 @@ fn the_page_shows_the_screens_of_a_real_run_and_questions_have_one_command_each(
         assert!(said.contains(answer), "{question} {said}");
     }
     let refused = team.order("gem", "$E send --to gem --type task --task t2 work && $E recv");
-    assert!(refused.stderr.contains("no agent begins anything now"), "{refused:?}");
+    refused.says(["no agent begins anything now"]);
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::hooked::hooked;
 use super::{Team, kill};
-use crate::bed::{Bed, Running, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -55,8 +55,7 @@ fn who_is_asked_on_another_host_leaves_and_who_has_gone_is_not_waited_for() {
         .collect();
     how.sort();
     assert_eq!(how, ["approved", "forced"]);
-    let again = asking.run("request shutdown worker-1 --as operator --id go-1 --wait 60s");
-    assert_eq!(again.code, 0, "{again:?}");
+    asking.run("request shutdown worker-1 --as operator --id go-1 --wait 60s").ends(0);
     team.bed.ok("down --force");
 }
 
@@ -99,17 +98,14 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     assert_eq!((&working["state"], &working["why"]), (&json!("working"), &json!("holds task-7")));
     assert_eq!((&working["tasks"], &working["unread"]), (&json!(["task-7"]), &json!(0)));
     is_recorded("working", "holds task-7");
-    let asked = team.order("worker-1", "$E request ask plan_approval lead what --id q1");
-    assert_eq!(asked.code, 0, "{asked:?}");
+    team.order("worker-1", "$E request ask plan_approval lead what --id q1").ends(0);
     let waiting = team.member("worker-1");
     assert_eq!(waiting["state"], "waiting", "{waiting}");
     is_recorded("waiting", "lead to decide on its plan approval");
     // Its panes are here also while the server is away.
     server.kill();
     let away = team.bed.run("team worker-1");
-    assert_eq!(away.code, 0, "{away:?}");
-    assert!(away.stdout.contains("worker-1"), "{away:?}");
-    assert!(away.stdout.contains("the servers are away"), "{away:?}");
+    away.ends(0).shows(["worker-1", "the servers are away"]);
 }
 
 /// As `recv` and all other verbs do.
@@ -121,9 +117,7 @@ fn no_host_sends_under_the_name_of_an_agent_of_another_one() {
     eventually("the other host knows whose name it is", || {
         other.run("recv --as worker-1").stderr.contains("acts there alone")
     });
-    let refused = other.run("send --to lead --as worker-1 -m trust-me");
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("acts there alone"), "{refused:?}");
+    other.run("send --to lead --as worker-1 -m trust-me").ends(1).says(["acts there alone"]);
     assert_eq!(other.json("inbox lead").len(), 0);
     team.bed.ok("down --force");
 }
@@ -173,7 +167,7 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
     for line in ["recv --as worker-1", "agent start worker-1 --role worker --command cat"] {
         let refused = other.run(line);
         assert_eq!(refused.code, 1, "{line}: {refused:?}");
-        assert!(refused.stderr.contains("is an agent of the team on host"), "{refused:?}");
+        refused.says(["is an agent of the team on host"]);
     }
     let socket = other.project().join(".ensemble/tmux.sock");
     assert!(!socket.exists(), "no session was made for it");
@@ -187,16 +181,14 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
     thread::scope(|scope| {
         let asking = scope.spawn(|| other.object("agent ping worker-1"));
         answer(1);
-        let ready = asking.join().unwrap();
-        assert_eq!((&ready["ready"], &ready["attempt"]), (&json!(true), &json!(1)));
+        asking.join().unwrap().fits(json!({ "ready": true, "attempt": 1 }));
     });
     thread::scope(|scope| {
         let line = "assign worker-1 work --task t9 --until acked --wait 60s";
         let assigning = scope.spawn(|| other.run(line));
         answer(2);
         assert_eq!(team.order("worker-1", "$E recv --wait 60s").code, 0);
-        let assigned = assigning.join().unwrap();
-        assert_eq!(assigned.code, 0, "{assigned:?}");
+        assigning.join().unwrap().ends(0);
     });
     eventually("the other host sees what it holds", || row()["tasks"] == json!(["t9"]));
 
@@ -236,8 +228,7 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
             Mcp::of(&other, "lead").object("assign", &work)
         });
         works_on(1, "t1", DONE);
-        let assigned = assigning.join().unwrap();
-        assert_eq!((&assigned["state"], &assigned["ready_attempt"]), (&json!("stored"), &json!(1)));
+        assigning.join().unwrap().fits(json!({ "state": "stored", "ready_attempt": 1 }));
     });
 
     let batch = "type: start_workers\ntasks:\n\
@@ -251,6 +242,6 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
     let summary: Value =
         serde_json::from_str(&BufReader::new(out).lines().next().unwrap().unwrap()).unwrap();
     let result = &summary["task_results"][0];
-    assert_eq!((&result["worker_id"], &result["status"]), (&json!("worker-1"), &json!("success")));
+    result.fits(json!({ "worker_id": "worker-1", "status": "success" }));
     team.bed.ok("down --force");
 }

@@ -123,7 +123,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     // One says no and works on.
     let pid = team.pane("stubborn").pid;
     let no = team.bed.run("request shutdown stubborn --as operator --wait 10m");
-    assert!(no.code == 1 && no.stderr.contains("not yet"), "{no:?}");
+    no.ends(1).says(["not yet"]);
     team.bed.ok("send --as operator --to stubborn --id more -m work");
     eventually("it reads on", || holds(&team.here("stubborn.read"), "more"));
     assert_eq!((team.pane("stubborn").pid, lives(pid)), (pid, true));
@@ -132,7 +132,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let pids = deaf_pids(&team);
     team.bed.ok("send --as conductor-of-old --to deaf --id unread -m hello");
     let gone = team.bed.run("request shutdown deaf --as operator --deadline 1s --wait 10m");
-    assert!(gone.code == 0 && gone.stdout.contains("deaf has gone"), "{gone:?}");
+    gone.ends(0).shows(["deaf has gone"]);
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
     assert_eq!(team.member("deaf")["state"], "shutdown");
     let released = team.records("worker_release");
@@ -149,7 +149,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     // An agent that rejects keeps the agents that it needs. Long enough for those that answer,
     // which are woken first.
     let down = team.bed.run("down --deadline 15s --json");
-    assert_eq!(down.code, 1, "{down:?}");
+    down.ends(1);
     let fates = objects(&down.stdout);
     for (agent, state) in [
         ("worker-1", "gone"),
@@ -161,7 +161,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     ] {
         assert_eq!(of(&fates, agent)["state"], state, "{fates:#?}");
     }
-    assert!(down.stderr.contains("still there: "), "{down:?}");
+    down.says(["still there: "]);
     assert_eq!(of(&fates, "worker-1")["detail"], "approved");
     assert!(lives(pid) && pids.iter().all(|pid| !lives(*pid)));
 
@@ -192,8 +192,7 @@ fn down_from_within_a_pane_takes_that_pane_along() {
     for name in ["conductor", "worker-1", "worker-2"] {
         team.wait_for_puppet(name);
     }
-    let going = team.order("conductor", "$E down --force");
-    assert!(going.code == 0 && going.stdout.contains("the team is shutting down"), "{going:?}");
+    team.order("conductor", "$E down --force").ends(0).shows(["the team is shutting down"]);
     let log = team.bed.project().join(".ensemble/down.log");
     eventually("it is down", || holds(&log, "session crew closed"));
     // The process that wrote the line was started by the conductor, and ends now.
@@ -207,7 +206,7 @@ fn a_foreign_program_in_the_session_is_not_closed_unasked() {
     let pane = team.pane("worker-1").id;
     team.server().split(&pane, "exec sleep 100000").unwrap();
     let down = team.bed.run("down --deadline 0");
-    assert!(down.code == 1 && down.stderr.contains("something runs in"), "{down:?}");
+    down.ends(1).says(["something runs in"]);
     assert_eq!(team.member("worker-1")["state"], "shutdown");
     assert!(team.panes().iter().any(|pane| !pane.dead && pane.member.is_none()));
     team.bed.ok("down --force");
@@ -225,7 +224,7 @@ fn force_ends_a_team_whose_shutdown_cannot_be_stored() {
     fs::remove_dir_all(&requests).unwrap();
     fs::write(&requests, "").unwrap();
     let down = team.bed.run("down --force");
-    assert!(down.code == 0 && down.stderr.contains("could not be recorded"), "{down:?}");
+    down.ends(0).says(["could not be recorded"]);
     assert!(!lives(pid) && !team.server().socket().exists());
     fs::remove_file(&requests).unwrap();
     fs::create_dir(&requests).unwrap();
@@ -259,8 +258,7 @@ fn an_agent_that_has_gone_is_not_waited_for() {
     kill(team.pane("worker-1").pid);
     team.wait_for_state("worker-1", "gone");
     // Far below its deadline of two minutes.
-    let gone = team.bed.run("request shutdown worker-1 --as operator --wait 60s");
-    assert_eq!(gone.code, 0, "{gone:?}");
+    team.bed.run("request shutdown worker-1 --as operator --wait 60s").ends(0);
     assert_eq!(team.member("worker-1")["state"], "shutdown");
     team.bed.ok("down --force");
 }
@@ -350,11 +348,11 @@ fn an_interrupted_down_takes_back_what_it_has_asked() {
     eventually("it asks", || !team.bed.json("request list --pending").is_empty());
     kill_process(Pid::from_raw(down.id().cast_signed()).unwrap(), Signal::INT).unwrap();
     let ended = ran(down.wait_with_output().unwrap());
-    assert_eq!(ended.code, 1, "{ended:?}");
+    ended.ends(1);
     for said in
         ["asked one to shut down; agents that have not answered in", "one stay, and the request is"]
     {
-        assert!(ended.stderr.contains(said), "{ended:?}");
+        ended.says([said]);
     }
     assert!(team.bed.json("request list --pending").is_empty());
     assert_eq!(team.member("one")["state"], "idle");

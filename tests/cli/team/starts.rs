@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Team, kill, of};
-use crate::bed::{Bed, Ran, is_running, program, ran, write_program};
+use crate::bed::{Bed, Ran, SaidText as _, is_running, program, ran, write_program};
 use crate::tmux_support::eventually;
 
 /// Draws what Claude Code shows, answers pings, takes its mail when it is notified, and goes when
@@ -160,12 +160,9 @@ fn agents_take_part_however_they_are_started() {
         ok(&team, &["assign", "named", "-f", "task.md", "--task", "t1"]);
         let asked = ["request", "shutdown", "chained", "--as", "operator", "--wait", "2m"];
         let gone = ok(&team, &asked);
-        assert!(gone.contains("chained has gone"), "{gone:?}");
+        gone.has(["chained has gone"]);
         let down = run(&team, &["down", "--deadline", "60s"]);
-        assert!(
-            down.code == 0 && down.stderr.contains("not answered in 1m will be stopped"),
-            "{down:?}"
-        );
+        down.ends(0).says(["not answered in 1m will be stopped"]);
         let mark = team.here("bin/claude").display().to_string();
         eventually("no agent is left", || !is_running(&mark));
     }
@@ -195,8 +192,7 @@ fn a_dialog_at_the_start_is_said() {
     let trust = path(&bin.join("trust/claude"));
     team.bed.change_config(|config| config.replace("\"trust/claude\"", &trust));
     let up = ok(&team, &["up"]);
-    assert!(up.contains("cora waits for you: trust; ensemble agent attach cora\n"), "{up:?}");
-    assert!(!up.contains("named waits"), "{up:?}");
+    up.has(["cora waits for you: trust; ensemble agent attach cora\n"]).lacks(["named waits"]);
     assert_eq!(team.member("cora")["state"], "blocked");
     let again = crate::bed::objects(&ok(&team, &["up", "--json"]));
     assert_eq!(of(&again, "cora")["waits_for_person"], "trust");
@@ -204,7 +200,7 @@ fn a_dialog_at_the_start_is_said() {
     let command = path(&bin.join("trust/claude"));
     let spawned =
         ok(&team, &["agent", "start", "carl", "--provider", "claude", "--command", &command]);
-    assert!(spawned.contains("carl waits for you: trust"), "{spawned:?}");
+    spawned.has(["carl waits for you: trust"]);
     assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
 }
 
@@ -237,15 +233,13 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
     );
     assert!(up.wait().unwrap().success());
     // One that ran before is not starting.
-    let again = ok(&team, &["up"]);
-    assert!(again.contains("late waits for you: trust") && !again.contains("still"), "{again:?}");
+    ok(&team, &["up"]).has(["late waits for you: trust"]).lacks(["still"]);
 }
 
 #[test]
 fn a_dialog_behind_a_composer_is_said() {
     let team = team("/bin/dash", &[("cora", "$HERE/bin/early/claude")]);
-    let up = ok(&team, &["up"]);
-    assert!(up.ends_with("cora waits for you: trust; ensemble agent attach cora\n"), "{up:?}");
+    ok(&team, &["up"]).finishes("cora waits for you: trust; ensemble agent attach cora\n");
     assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
 }
 
@@ -254,7 +248,7 @@ fn a_request_that_waits_says_which_dialog_it_waits_for() {
     let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
     ok(&team, &["up"]);
     let asked = run(&team, &["request", "shutdown", "cora", "--as", "operator", "--wait", "5s"]);
-    assert_eq!(asked.code, 3, "{asked:?}");
+    asked.ends(3);
     let said = "cora waits for you: trust; ensemble agent attach cora";
     assert_eq!(asked.stderr.matches(said).count(), 1, "{asked:?}");
 }
@@ -290,10 +284,7 @@ fn a_dialog_of_an_agent_that_joins_is_said() {
             "claude",
         ],
     );
-    assert!(
-        joined.ends_with("hand waits for you: trust; ensemble agent attach hand\n"),
-        "{joined:?}"
-    );
+    joined.finishes("hand waits for you: trust; ensemble agent attach hand\n");
 }
 
 #[test]
@@ -307,7 +298,7 @@ fn an_agent_that_ends_after_the_table_is_an_error() {
     assert_eq!(said.collect::<Vec<String>>(), Vec::<String>::new());
     let mut error = String::new();
     up.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-    assert!(error.contains("late has ended at once (exit 3)"), "{error:?}");
+    error.has(["late has ended at once (exit 3)"]);
     assert_eq!(up.wait().unwrap().code(), Some(1));
 }
 
@@ -371,13 +362,12 @@ fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
             "codex",
         ];
         let joined = run(&team, &arguments);
-        assert_eq!(joined.code, 0, "{joined:?}");
+        joined.ends(0);
         let is_warned = joined.stderr.contains(WARNED);
         assert_eq!(is_warned, warned, "{name}: {joined:?}");
     }
     let pane = started("taken", "");
-    let adopted = run(&team, &["agent", "adopt", &pane, "--tmux-socket", &socket]);
-    assert!(adopted.code == 0 && adopted.stderr.contains(WARNED), "{adopted:?}");
+    run(&team, &["agent", "adopt", &pane, "--tmux-socket", &socket]).ends(0).says([WARNED]);
 }
 
 /// A run that continues, and the lines that it prints.
@@ -395,7 +385,7 @@ fn a_program_that_is_not_there_is_said_before_anything_starts() {
     let team = team("/bin/dash", &[("named", "claude"), ("lost", "no-such-agent --model x")]);
     let up = run(&team, &["up"]);
     assert_eq!((up.code, up.stdout.as_str()), (5, ""), "{up:?}");
-    assert!(up.stderr.contains("no-such-agent: command not found"), "{up:?}");
+    up.says(["no-such-agent: command not found"]);
     assert!(!team.server().socket().exists(), "the session was started");
     assert!(!team.here("named.ready").exists());
     // The agent's own PATH counts, and its own directory.
@@ -418,11 +408,7 @@ fn a_program_that_is_not_there_is_said_before_anything_starts() {
         &team,
         &["agent", "start", "late", "--provider", "claude", "--command", "(no-such-agent)"],
     );
-    assert_eq!(late.code, 1, "{late:?}");
-    assert!(
-        late.stderr.contains("exit 127") && late.stderr.contains("command not found"),
-        "{late:?}"
-    );
+    late.ends(1).says(["exit 127", "command not found"]);
 }
 
 #[test]
@@ -445,11 +431,10 @@ fn an_interactive_shell_is_the_agent_once_it_runs_there() {
         server.run(&["capture-pane", "-p", "-t", &pane]).unwrap().iter().any(|l| l.contains('❯'))
     });
     let joined = run(&team, &[&["agent", "join", "hand"][..], &at].concat());
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.stderr.contains("warning: no claude runs in pane"), "{joined:?}");
+    joined.ends(0).says(["warning: no claude runs in pane"]);
     ok(&team, &["mailbox", "add", "other"]);
     let bound = run(&team, &[&["mailbox", "bind", "other"][..], &at].concat());
-    assert!(bound.code == 0 && bound.stderr.contains("no claude runs in pane"), "{bound:?}");
+    bound.ends(0).says(["no claude runs in pane"]);
     team.wait_for_state("hand", "gone");
     assert_eq!(team.bed.object("agent inspect hand")["would"]["open"]["allowed"], true);
     // A person starts it.

@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use serde_json::json;
+
 use super::Team;
-use crate::bed::words;
+use crate::bed::{JsonMembers as _, words};
 use crate::tmux_support::eventually;
 
 /// Starts an agent of a kind with a command of one's own.
@@ -110,8 +112,7 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
     team.bed.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
     assert_eq!(team.order("worker-1", "$E recv").code, 0);
     let working = team.member("worker-1");
-    assert_eq!((&working["state"], &working["why"]), (&"working".into(), &"holds task-7".into()));
-    assert_eq!(working["tasks"], serde_json::json!(["task-7"]));
+    working.fits(json!({ "state": "working", "why": "holds task-7", "tasks": ["task-7"] }));
     let works = serde_json::json!({ "agent": "worker-1", "from": "idle", "to": "working" });
     eventually("the watcher has seen it work", || recorded(works.clone()));
     eventually("since when", || team.member("worker-1")["since"].is_string());
@@ -133,7 +134,7 @@ fn mail_that_an_idle_agent_does_not_take_comes_first() {
     let warned = "NEEDS YOU: 1 · 1 agent\n!  mail waits for worker-1, which is idle";
     assert!(shown().contains(warned), "{}", shown());
     let line = team.member("worker-1");
-    assert_eq!((&line["overdue"], &line["watcher_running"]), (&true.into(), &true.into()));
+    line.fits(json!({ "overdue": true, "watcher_running": true }));
     assert!(line["waited_seconds"].as_u64() >= Some(60), "{line}");
 }
 
@@ -142,7 +143,7 @@ fn who_has_asked_for_a_decision_waits_for_it() {
     let team = Team::with(&["conductor", "worker-1"], "");
     team.up();
     let asked = team.order("worker-1", "echo the plan >plan.md; $E request plan plan.md --json");
-    assert_eq!(asked.code, 0, "{asked:?}");
+    asked.ends(0);
     let asked: serde_json::Value = serde_json::from_str(asked.stdout.trim()).unwrap();
     let id = asked["request_id"].as_str().unwrap();
     let line = team.wait_for_state("worker-1", "waiting");
@@ -153,7 +154,7 @@ fn who_has_asked_for_a_decision_waits_for_it() {
     assert_eq!(team.member("worker-1")["state"], "waiting");
     // It cannot approve its own plan under another name, and the conductor can.
     let own = team.order("worker-1", &format!("$E request answer {id} --approve --as conductor"));
-    assert!(own.code == 1 && own.stderr.contains("this is worker-1"), "{own:?}");
+    own.ends(1).says(["this is worker-1"]);
     assert_eq!(team.order("conductor", &format!("$E request answer {id} --approve")).code, 0);
     assert_eq!(team.wait_for_state("worker-1", "working")["unread"], 1);
 }
@@ -179,8 +180,7 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
             Ok(Some(member))
         })
         .unwrap();
-    let line = team.member("worker-1");
-    assert_eq!((&line["state"], &line["why"]), (&"shutdown".into(), &"approved".into()));
+    team.member("worker-1").fits(json!({ "state": "shutdown", "why": "approved" }));
     // Its name is free for a process outside of the team now.
     assert_eq!(team.bed.run("recv --as worker-1").code, 3);
     // A new start is a new generation.

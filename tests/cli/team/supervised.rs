@@ -6,10 +6,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Team, holds, kill};
-use crate::bed::{Bed, git, objects, program, to_end, write_program};
+use crate::bed::{
+    Bed, JsonMembers as _, SaidText as _, git, objects, program, to_end, write_program,
+};
 use crate::tmux_support::eventually;
 
 /// Far less than the deadline of a shutdown request, after which the agent is ended by force.
@@ -80,9 +82,7 @@ fn an_idle_supervised_agent_agrees_to_its_shutdown_at_once() {
     team.wait_for_evidence("coder-1", "idle", "supervised: no agent runs");
     let begun = Instant::now();
     let asked = team.bed.run("request shutdown coder-1 --as operator --wait 110s");
-    assert_eq!(asked.code, 0, "{asked:?}");
-    assert!(asked.stdout.contains("approved by coder-1"), "{asked:?}");
-    assert!(asked.stdout.contains("it has no work"), "{asked:?}");
+    asked.ends(0).shows(["approved by coder-1", "it has no work"]);
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     let row = team.member("coder-1");
     assert_eq!((&row["state"], &row["ended"]["how"]), (&"shutdown".into(), &"approved".into()));
@@ -98,7 +98,7 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
     add(&team, "t1");
     let row = team.wait_for_state("coder-1", "working");
     eventually("it holds t1", || team.member("coder-1")["tasks"] == serde_json::json!(["t1"]));
-    assert_eq!((&row["came"], &row["way_in"]), (&"started".into(), &"prompt".into()));
+    row.fits(json!({ "came": "started", "way_in": "prompt" }));
     // The watcher says the same, and so do status and the page.
     eventually("the watcher has seen it", || {
         team.records("agent.state").iter().any(|r| r["agent"] == "coder-1" && r["to"] == "working")
@@ -114,9 +114,7 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
     });
     add(&team, "t2");
     fs::write(team.here("go"), "").unwrap();
-    let asked = crate::bed::ran(asker.wait_with_output().unwrap());
-    assert_eq!(asked.code, 0, "{asked:?}");
-    assert!(asked.stdout.contains("t1 is finished"), "{asked:?}");
+    crate::bed::ran(asker.wait_with_output().unwrap()).ends(0).shows(["t1 is finished"]);
     assert_eq!(status(&team.bed, "t1"), "READY_FOR_REVIEW");
     assert_eq!(status(&team.bed, "t2"), "UNCLAIMED");
 }
@@ -127,8 +125,7 @@ fn near_the_deadline_a_busy_supervised_agent_hands_its_task_over() {
     add(&team, "t1");
     team.wait_for_state("coder-1", "working");
     let asked = team.bed.run("request shutdown coder-1 --as operator --deadline 40s --wait 110s");
-    assert_eq!(asked.code, 0, "{asked:?}");
-    assert!(asked.stdout.contains("t1 is handed over"), "{asked:?}");
+    asked.ends(0).shows(["t1 is handed over"]);
     assert_eq!(status(&team.bed, "t1"), "UNCLAIMED");
     let notes = team.bed.board().handoff;
     let notes = notes.values().next().expect("notes for the next agent");
@@ -141,7 +138,7 @@ fn mail_stands_in_the_next_prompt_and_nothing_is_typed_into_the_terminal() {
     team.wait_for_evidence("coder-1", "idle", "supervised");
     let text = ["send", "--to", "coder-1", "-m", "please use base 2", "--as", "operator"];
     let sent = to_end(&mut team.bed.command(&text));
-    assert_eq!(sent.code, 0, "{sent:?}");
+    sent.ends(0);
     eventually("the watcher has not typed it", || {
         team.records("nudge.deferred").iter().any(|r| r["reason"] == "supervised")
     });
@@ -149,17 +146,13 @@ fn mail_stands_in_the_next_prompt_and_nothing_is_typed_into_the_terminal() {
     let prompt = team.here("prompt-t1");
     eventually("the agent has its prompt", || holds(&prompt, "Later mail:"));
     let text = fs::read_to_string(&prompt).unwrap();
-    assert!(
-        text.contains("=== MAIL ===") && text.contains("\n```\nplease use base 2\n```\n"),
-        "{text}"
-    );
+    text.has(["=== MAIL ===", "\n```\nplease use base 2\n```\n"]);
     let id = sent.stdout.trim();
-    assert!(text.contains("message from operator, who runs this team, "), "{text}");
-    assert!(text.contains(&format!("REPLY: ensemble reply {id} \"TEXT\"\n")), "{text}");
+    text.has(["message from operator, who runs this team, "]);
+    text.has([&format!("REPLY: ensemble reply {id} \"TEXT\"\n")]);
     eventually("it is settled", || team.bed.mailbox(&format!("coder-1/done/{id}.yaml")).exists());
     assert!(team.records("nudge.sent").iter().all(|record| record["agent"] != "coder-1"));
-    let shown = screen(&team, "coder-1");
-    assert!(!shown.contains("ensemble recv") && !shown.contains("message for"), "{shown}");
+    screen(&team, "coder-1").lacks(["ensemble recv", "message for"]);
     // Typed lines stay away also when mail comes while the agent works.
     team.bed.ok("send --to coder-1 -m again --as operator");
     assert_eq!(team.wait_for_state("coder-1", "working")["tasks"], serde_json::json!(["t1"]));
@@ -177,9 +170,8 @@ fn a_supervised_program_with_hooks_gets_ours_and_its_tools() {
     };
     assert_eq!((model, name), ("--model", "x"));
     let settings = fs::read_to_string(settings.strip_prefix("--settings=").unwrap()).unwrap();
-    assert!(settings.contains(" hook stop --provider claude"), "{settings}");
-    let servers = fs::read_to_string(servers.strip_prefix("--mcp-config=").unwrap()).unwrap();
-    assert!(servers.contains("\"mcp\""), "{servers}");
+    settings.has([" hook stop --provider claude"]);
+    fs::read_to_string(servers.strip_prefix("--mcp-config=").unwrap()).unwrap().has(["\"mcp\""]);
     fs::write(team.here("go"), "").unwrap();
     eventually("it is handed in", || status(&team.bed, "t1") == "READY_FOR_REVIEW");
 }
@@ -216,13 +208,11 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
         last = objects(&ran.stdout).pop().unwrap_or_default();
         last["state"] == "working" && last["tasks"] == serde_json::json!(["t1"])
     });
-    assert_eq!((&last["came"], &last["role"]), (&"supervised".into(), &"coder".into()));
-    assert_eq!(last["supervisor"], supervisor.id());
+    last.fits(json!({ "came": "supervised", "role": "coder", "supervisor": supervisor.id() }));
     // Its name is its own.
-    let refused = bed.fails(1, "send --to w1 -m x --as coder-1");
-    assert!(refused.contains("only its own pane may use that name"), "{refused}");
+    bed.fails(1, "send --to w1 -m x --as coder-1").has(["only its own pane may use that name"]);
     let asked = bed.run("request shutdown coder-1 --deadline 20s --wait 100s");
-    assert!(asked.code == 0 && asked.stdout.contains("t1 is handed over"), "{asked:?}");
+    asked.ends(0).shows(["t1 is handed over"]);
     assert_eq!(supervisor.wait().unwrap().code(), Some(0));
     assert_eq!(row().unwrap()["state"], "shutdown");
 
@@ -230,7 +220,7 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     bed.ok("agent register --role coder --as bob");
     bed.ok("task claim t1 --as bob");
     let bob = bed.object("team bob");
-    assert_eq!((&bob["state"], &bob["came"]), (&"working".into(), &"registered".into()));
+    bob.fits(json!({ "state": "working", "came": "registered" }));
     assert_eq!(bed.object("agent whoami --as bob")["holds"][0]["task_id"], "t1");
 
     // A killed supervisor is gone, and the next one takes the name over.
@@ -260,11 +250,7 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
         ("$E board abort", "abort the sprint"),
         ("$E resume", "let the team continue"),
     ] {
-        let ran = team.order("worker-1", line);
-        assert!(
-            ran.code == 1 && ran.stderr.contains(&format!("may not {act}: `authority")),
-            "{ran:?}"
-        );
+        team.order("worker-1", line).ends(1).says([&format!("may not {act}: `authority")]);
     }
     assert_eq!(team.records("authority.refused").len(), 5);
     // A request that is put down by hand is withdrawn by the watcher.
@@ -273,16 +259,15 @@ fn a_worker_stops_no_other_agent_unless_the_configuration_says_so() {
         "mkdir -p queue/tmp/byhand && printf 'kind: shutdown\\nrequest_id: byhand\\nfrom: worker-1\\nto: worker-2\\n\
          created_at: 2026-01-01T00:00:00Z\\ndeadline_seconds: 99999999\\nat_expiry: force\\ncontent: go\\n' >queue/tmp/byhand/request.yaml && mv queue/tmp/byhand queue/requests/byhand",
     );
-    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.ends(0);
     eventually("it is withdrawn", || {
         team.bed.object("request list byhand")["state"] == "cancelled"
     });
     let comment = team.bed.object("request list byhand")["comment"].to_string();
-    assert!(comment.contains("may not ask another agent to shut down"), "{comment}");
+    comment.has(["may not ask another agent to shut down"]);
 
     // The conductor may, and whom the configuration names.
-    let ran = team.order("conductor", "$E request shutdown worker-2 --deadline 1s --wait 100s");
-    assert_eq!(ran.code, 0, "{ran:?}");
+    team.order("conductor", "$E request shutdown worker-2 --deadline 1s --wait 100s").ends(0);
     team.bed.add_config("authority: {abort: [worker-1]}\n");
     assert_eq!(team.order("worker-1", "$E board abort").code, 0);
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{Team, kill};
-use crate::bed::{Bed, is_running, objects};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, is_running, objects};
 use crate::mcp_client::Mcp;
 use crate::tmux_support::eventually;
 
@@ -157,7 +157,7 @@ fn mail_is_a_prompt_and_what_is_held_is_reminded_of() {
     agent.settle("first");
     agent.0.wait_for_evidence("w1", "idle", "no turn runs");
     let usage = bed.object("agent usage w1");
-    assert_eq!((&usage["requests"], &usage["turns"]), (&2.into(), &2.into()), "{usage}");
+    usage.fits(json!({ "requests": 2, "turns": 2 }));
     assert_eq!(usage["tokens"]["input"], 14, "it is counted once: {usage}");
     // A message that comes into a turn waits until it has ended, and one that interrupts ends it.
     bed.ok("send --to w1 --id second -m HANG");
@@ -279,8 +279,7 @@ fn what_it_asks_is_decided_by_the_person() {
         bed.ok(&format!("send --to w1 --id ask{number} -m RUN:rm,{number}"));
         let question = agent.question();
         agent.0.wait_for_evidence("w1", "waiting", "operator");
-        let status = bed.ok("status");
-        assert!(status.contains("NEEDS YOU: 1"), "{status}");
+        bed.ok("status").has(["NEEDS YOU: 1"]);
         bed.ok(&format!("request answer {question} {answer}"));
         eventually("it is answered", || agent.notes("answers").len() == number + 2);
         assert_eq!(agent.notes("answers")[number + 1]["optionId"], option);

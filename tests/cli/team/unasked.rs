@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::Team;
+use crate::bed::SaidText as _;
 
 /// Each command with a file that agents run unasked; `FILE` stands for the file.
 const WITH_A_FILE: [&str; 12] = [
@@ -37,18 +38,16 @@ fn an_agent_reads_only_files_of_its_project_and_a_person_reads_any() {
             assert!(ran.stderr.contains("outside of the project"), "{line}: {ran:?}");
         }
     }
-    let root = team.order("worker-1", "$E admin lint --root .. mine.md");
-    assert!(root.stderr.contains("outside of the project"), "{root:?}");
+    team.order("worker-1", "$E admin lint --root .. mine.md").says(["outside of the project"]);
     let call = r#"{"id":1,"method":"send","params":{"to":["conductor"],"file":"../secret.md"}}"#;
     let called = team.order("worker-1", &format!("echo '{call}' | $E admin api"));
-    assert!(called.stdout.contains("outside of the project"), "{called:?}");
+    called.shows(["outside of the project"]);
     let after = fs::read_dir(team.bed.mailbox("conductor/new")).unwrap().count();
     assert_eq!(after, before, "nothing was sent");
     for line in ["send --to conductor -f mine.md", "send --to conductor -f ./mine.md"] {
         assert_eq!(team.order("worker-1", &format!("$E {line}")).code, 0, "{line}");
     }
-    let piped = team.order("worker-1", "echo the key | $E send --to conductor -f -");
-    assert_eq!(piped.code, 0, "{piped:?}");
+    team.order("worker-1", "echo the key | $E send --to conductor -f -").ends(0);
     team.bed.ok("send --to conductor -f ../secret.md");
 }
 
@@ -86,7 +85,6 @@ fn an_agent_leaves_the_mailboxes_of_others_alone() {
         );
     }
     // A person sees that an agent reads it.
-    let refused = team.bed.fails(1, "mailbox remove worker-2");
-    assert!(refused.contains("worker-2 is up"), "{refused}");
+    team.bed.fails(1, "mailbox remove worker-2").has(["worker-2 is up"]);
     team.bed.ok("send --to worker-2 still-there");
 }
