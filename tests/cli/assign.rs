@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -203,7 +202,7 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait: 1", "wait: 120");
     let team = Team::new(&config, "touch", NEVER);
-    let watcher = Running(team.bed.start("watch", Stdio::null()));
+    let watcher = Running(team.bed.start("watch"));
     until_it_watches(&team.bed);
     team.assign().ends(1).says(["w1 has not taken t1", "queue/reports/escalation-t1.yaml"]);
     eventually("it is routed", || team.records("file.routed").len() == 1);
@@ -221,7 +220,7 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
 #[test]
 fn one_controller_at_a_time() {
     let team = Team::new(PATIENT, "mute", NEVER);
-    let _first = Running(team.bed.start("assign w1 -f task.md --task t1", Stdio::null()));
+    let _first = Running(team.bed.start("assign w1 -f task.md --task t1"));
     eventually("the first asks", || team.pongs().join("w1.ping").exists());
     for line in ["assign w1 -f task.md --task t2", "agent ping w1"] {
         team.bed.fails(75, line).has(["ensemble (pid "]);
@@ -296,7 +295,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     let bed = Bed::new();
     bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
     bed.write_file("task.md", "x");
-    let asking = bed.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --until settled --json");
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
     assert_eq!(fs::read_to_string(asked).unwrap(), "AGENT_TEAM_PING w1 1\n");
@@ -307,7 +306,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     let done = ran(asking.wait_with_output().unwrap());
     assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
     // The task was settled, so assigning it again is another attempt. Nothing receives it in time, and it stays.
-    let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json", Stdio::null());
+    let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json");
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());
     bed.write_file(".ensemble/ready/w1@1.pong", "");
@@ -320,10 +319,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     let bed = Bed::new();
     bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
     bed.ok("mailbox add lead");
-    let asking = bed.start(
-        "assign w1 count --as lead --task t1 --plan --until settled --wait 60s",
-        Stdio::null(),
-    );
+    let asking = bed.start("assign w1 count --as lead --task t1 --plan --until settled --wait 60s");
     let asked = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || asked.exists());
     bed.write_file(".ensemble/ready/w1@1.pong", "");
@@ -349,7 +345,7 @@ fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
     let config = "durability: process\ndispatch_patience: 5\n";
     bed.write_file("ensemble.yaml", config);
-    let _watcher = Running(bed.start("watch", Stdio::null()));
+    let _watcher = Running(bed.start("watch"));
     until_it_watches(&bed);
     bed.ok("send --to w1 --type task --task t1 -m work");
     let role = |number: usize| {

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use ensemble_core::durable::FileLock;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -364,7 +364,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
         for line in ["team", "doctor", "admin fsck", "log export prometheus"] {
             let _ = view(&bed, line);
         }
-        let _watcher = Running(bed.start("admin watch", Stdio::null()));
+        let _watcher = Running(bed.start("admin watch"));
         land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
         eventually(&format!("the report is routed with {kind} parts"), || {
             let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
@@ -376,7 +376,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
 #[test]
 fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
     let bed = bed();
-    let watcher = Running(bed.start("admin watch", Stdio::null()));
+    let watcher = Running(bed.start("admin watch"));
     let lock = bed.project().join(".ensemble/watch.lock");
     let holds_it = || FileLock::holder(&lock) == Some(watcher.0.id());
     // It has the lock before it has opened everything; it writes its status after that.
@@ -414,7 +414,7 @@ fn what_fails_again_and_again_in_the_watcher_is_a_need_until_it_is_mended() {
     let bed = bed();
     let rejected = bed.project().join("queue/rejected");
     fs::write(&rejected, "no directory").unwrap();
-    let _watcher = Running(bed.start("admin watch", Stdio::null()));
+    let _watcher = Running(bed.start("admin watch"));
     let report = bed.project().join("queue/reports/t1-completed.yaml");
     land(&bed, "reports/t1-completed.yaml", "task_id: [\n...\n");
     let is_needed =

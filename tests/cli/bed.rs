@@ -140,7 +140,7 @@ impl Drop for Running {
 }
 
 pub(crate) fn watch(bed: &Bed) -> Running {
-    let watcher = Running(bed.start("admin watch", Stdio::null()));
+    let watcher = Running(bed.start("admin watch"));
     let lock = bed.project().join(".ensemble/watch.lock");
     eventually("the watcher watches", || FileLock::holder(&lock) == Some(watcher.0.id()));
     watcher
@@ -235,7 +235,7 @@ impl Bed {
     }
 
     pub(crate) fn run_with(&self, line: &str, stdin: &[u8]) -> Ran {
-        let mut child = self.start(line, Stdio::piped());
+        let mut child = self.start_piped(line);
         let written = child.stdin.take().unwrap().write_all(stdin);
         // A verb that has nothing to do ends without reading.
         let is_fine = written.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::BrokenPipe);
@@ -246,13 +246,13 @@ impl Bed {
     }
 
     /// Starts a process that is waited for later.
-    pub(crate) fn start(&self, line: &str, stdin: Stdio) -> Child {
-        self.command(&words(line))
-            .stdin(stdin)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+    pub(crate) fn start(&self, line: &str) -> Child {
+        start(&mut self.command(&words(line)))
+    }
+
+    /// The same, whose standard input is written.
+    pub(crate) fn start_piped(&self, line: &str) -> Child {
+        start(self.command(&words(line)).stdin(Stdio::piped()))
     }
 
     /// Runs what must succeed without a word on stderr; its stdout.
@@ -299,6 +299,10 @@ pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ensemble"))
 }
 
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// Writes a program that can be run, and the directory of it.
 pub(crate) fn write_program(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
     let path = path.as_ref();
@@ -342,7 +346,7 @@ pub(crate) fn without_polling(said: String) -> String {
 /// is ended, and the test prints the other running processes.
 #[track_caller]
 pub(crate) fn to_end(command: &mut Command) -> Ran {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = start(command);
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let outputs = [all_of(stdout), all_of(stderr)];
     let deadline = Instant::now() + PATIENCE;

@@ -65,7 +65,7 @@ impl Team {
     fn on(bed: Bed, workers: usize) -> Self {
         bed.add_config(TIMES);
         bed.write_file("worker.sh", WORKER);
-        let watcher = bed.start("watch", Stdio::null());
+        let watcher = bed.start("watch");
         let names: Vec<String> = (1..=workers).map(|n| format!("worker-{n}")).collect();
         for name in &names {
             bed.ok(&format!("mailbox add {name}"));
@@ -135,7 +135,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
          - {id: e, instruction: fail}\n\
          - {id: f, instruction: count, blocked_by: [e]}\n...\n",
     );
-    let mut first = team.bed.start("task dispatch --once --json", Stdio::null());
+    let mut first = team.bed.start("task dispatch --once --json");
     eventually("two are at work", || team.begun().len() == 2);
     for worker in ["worker-1", "worker-2"] {
         let taken = team.bed.project().join(format!("taken.{worker}"));
@@ -149,7 +149,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
         needs.contains("`ensemble task dispatch` continues with it")
     };
     assert_eq!(is_need(), is_here);
-    let second = team.bed.start("task dispatch --once --json", Stdio::null());
+    let second = team.bed.start("task dispatch --once --json");
     team.go();
     eventually("the conductor was told", || {
         team.bed.project().join("queue/reports/completion-summary.yaml").exists()
@@ -211,7 +211,7 @@ fn an_instruction_that_makes_no_sense_is_refused_before_anything_begins() {
 fn that_there_is_no_worker_is_said() {
     let bed = Bed::new();
     bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
-    let mut running = Running(bed.start("task dispatch --once -f i.yaml", Stdio::null()));
+    let mut running = Running(bed.start("task dispatch --once -f i.yaml"));
     let said = BufReader::new(running.0.stderr.take().unwrap()).lines().next().unwrap().unwrap();
     said.has(["there is no worker", "`ensemble up`"]);
     // It was noted before that was said. A worker ends it.
@@ -225,7 +225,7 @@ fn a_pause_holds_the_program_back_and_does_not_end_it() {
     let team = Team::new(1);
     team.bed.ok("pause --reason lunch");
     team.instruct("type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
-    let mut standing = Running(team.bed.start("task dispatch", Stdio::null()));
+    let mut standing = Running(team.bed.start("task dispatch"));
     team.go();
     // It has seen the instruction once it reads the mail after it.
     team.bed.ok("send --to dispatch --type report.completed -m status:x --task other");
@@ -275,7 +275,7 @@ fn a_failure_that_is_of_no_batch_goes_on_to_the_conductor() {
     report("good", "success");
     report("bad", "failed");
     bed.ok("send --to dispatch -m hello");
-    let _standing = Running(bed.start("task dispatch", Stdio::null()));
+    let _standing = Running(bed.start("task dispatch"));
     eventually("only the letter is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "message"
@@ -294,7 +294,7 @@ fn a_report_that_came_while_the_program_was_down_is_left_for_its_batch() {
     let text = "task_id: a\nstatus: failed\nfailure_reason: no luck\nsummary: x\n...\n";
     bed.write_file("report", text);
     bed.ok("send --to dispatch --as w1 --type report.completed --task a -f report");
-    let _standing = Running(bed.start("task dispatch", Stdio::null()));
+    let _standing = Running(bed.start("task dispatch"));
     eventually("only the instruction is left", || {
         let left = bed.json("inbox dispatch");
         left.len() == 1 && left[0]["type"] == "dispatch.instruction"

@@ -87,7 +87,7 @@ fn peak(process: &Child) -> u64 {
 #[test]
 fn a_report_of_a_gibibyte_is_put_aside_unread() {
     let bed = Bed::new();
-    let watcher = bed.start("watch", Stdio::null());
+    let watcher = bed.start("watch");
     until_it_listens(&watcher);
     sparse(&bed.project().join("large"));
     let report = bed.project().join("queue/reports/large-completed.yaml");
@@ -148,7 +148,7 @@ fn more_mailboxes_than_files_may_be_open() {
         let is_it = |need: &Value| need["text"].as_str().unwrap().contains(&said);
         assert!(needs.len() <= 1 && needs.iter().all(is_it), "{files}: {needs:?}");
     }
-    let watcher = bed.start("watch", Stdio::null());
+    let watcher = bed.start("watch");
     land(&bed, "reports/r-completed.yaml", "n: 1\n");
     eventually("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
     println!("{count} mailboxes: the watcher's peak: {} KiB", peak(&watcher));
@@ -160,7 +160,7 @@ fn each_of_many_waiting_receivers_gets_its_message() {
     let count = setting("EDGE_WAITERS", 24);
     let bed = Bed::new();
     let waiting: Vec<Child> =
-        (0..count).map(|_| bed.start("recv --as w1 --wait 1h --body", Stdio::null())).collect();
+        (0..count).map(|_| bed.start("recv --as w1 --wait 1h --body")).collect();
     waiting.iter().take(LISTENING).for_each(until_it_listens);
     let begin = Instant::now();
     for number in 0..count {

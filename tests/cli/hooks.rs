@@ -1,7 +1,5 @@
 //! The hooks of agents: what they answer, what a killed hook leaves, and what hostile input does.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Ran, SaidText as _, objects};
@@ -362,7 +360,7 @@ fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
     bed.write_file("ensemble.yaml", "durability: process\nhooks: {carry_bytes: 32768}\n");
     // Written as JSON, this is more than a pipe holds.
     let id = bed.send(&"\"".repeat(32_700));
-    let mut child = bed.start("hook tool --provider claude --as w1", Stdio::piped());
+    let mut child = bed.start_piped("hook tool --provider claude --as w1");
     drop(child.stdin.take());
     eventually("the hook is answering", || !files(&bed, "w1/cur").is_empty());
     child.kill().unwrap();
@@ -378,7 +376,7 @@ fn a_hook_that_is_killed_while_it_answers_has_delivered_nothing() {
 fn a_closed_pipe_gives_the_message_back_at_once() {
     let bed = Bed::new();
     let id = bed.send("to nowhere");
-    let mut child = bed.start("hook tool --provider claude --as w1", Stdio::piped());
+    let mut child = bed.start_piped("hook tool --provider claude --as w1");
     drop(child.stdout.take());
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
@@ -394,7 +392,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     let input = |session: &str| json!({ "session_id": session }).to_string();
     let wait = |session: &str| {
         use std::io::Write as _;
-        let mut child = bed.start("hook wait --provider claude --as w1", Stdio::piped());
+        let mut child = bed.start_piped("hook wait --provider claude --as w1");
         child.stdin.take().unwrap().write_all(input(session).as_bytes()).unwrap();
         child
     };

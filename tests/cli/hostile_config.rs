@@ -2,8 +2,6 @@
 //!
 //! The fields come from the schema that the command prints, so a new field is tried without a change here.
 
-use std::process::Stdio;
-
 use ensemble_project::Project;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
@@ -219,7 +217,7 @@ fn what_is_accepted_harms_neither_commands_nor_the_watcher() {
         for line in ["status", "team", "send --to w1 --as lead -m x", "recv --as w1", "doctor"] {
             is_orderly(&bed.run(line), &format!("{line} with {count} fields by {value:.80}"));
         }
-        let watcher = bed.start("watch", Stdio::null());
+        let watcher = bed.start("watch");
         until_it_listens(&watcher);
         bed.write_file("queue/reports/x-completed.yaml", "{");
         is_orderly(&bed.run("status"), &format!("{value:.80}"));

@@ -1,7 +1,5 @@
 //! The ladder of a task, whichever door it came through and whichever process is killed in the meantime.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
 use crate::assign::{HASTY, NEVER, Team};
@@ -90,7 +88,7 @@ fn a_watcher_that_is_killed_goes_on_with_its_ladders() {
 #[test]
 fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     let team = Team::new(&format!("readiness: {{wait: 120}}\n{LADDER}"), "touch", NEVER);
-    let assigning = Running(team.bed.start("assign w1 -f task.md --task t1", Stdio::null()));
+    let assigning = Running(team.bed.start("assign w1 -f task.md --task t1"));
     eventually("a phase has begun", || team.has_climbed("t1"));
     drop(assigning);
     assert_eq!(team.bed.json("log escalations")[0]["source"], "ladder");
@@ -98,7 +96,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     eventually("it is escalated", || team.records("escalation").len() == 1);
     eventually("it is routed", || team.records("file.routed").len() == 1);
     // Assigned again: the attempt that was given up has ended.
-    let again = team.bed.start("assign w1 -f task.md --task t1 --json", Stdio::null());
+    let again = team.bed.start("assign w1 -f task.md --task t1 --json");
     eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
     ran(again.wait_with_output().unwrap()).ends(1);
     eventually("it is routed, too", || team.records("file.routed").len() == 2);

@@ -1,7 +1,5 @@
 //! The blackboard as other programs and dead agents leave it, on the command line.
 
-use std::process::Stdio;
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -43,7 +41,7 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     refused.has(["`coder-1` is registered"]);
     refused.has(["hint: its lease has ended: `ensemble agent supervise --take-over`"]);
     let taken = line.replace("supervise", "supervise --take-over");
-    let mut supervisor = bed.start(&taken, Stdio::null());
+    let mut supervisor = bed.start(&taken);
     eventually("its agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
@@ -74,8 +72,7 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     let state = bed.board();
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     assert_eq!(state.agents.len(), 1);
-    let mut supervisor =
-        bed.start("agent supervise --role coder --id coder-3 -- sleep 600", Stdio::null());
+    let mut supervisor = bed.start("agent supervise --role coder --id coder-3 -- sleep 600");
     eventually("it is registered", || bed.board().agents.len() == 2);
     bed.fails(1, "agent unregister coder-3 --force").has(["a supervisor of `coder-3` runs"]);
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
@@ -121,10 +118,8 @@ fn a_branch_that_cannot_be_merged_into_is_told_in_time() {
     let warned = check(&bed);
     assert_eq!(warned["level"], "warn");
     assert!(warned["remedy"].as_str().unwrap().contains("git switch --detach"), "{warned}");
-    let mut supervisor = bed.start(
-        "agent supervise --role code-reviewer --id reviewer-1 --max-wait 10ms -- true",
-        Stdio::null(),
-    );
+    let mut supervisor =
+        bed.start("agent supervise --role code-reviewer --id reviewer-1 --max-wait 10ms -- true");
     let mut said = String::new();
     std::io::Read::read_to_string(supervisor.stderr.as_mut().unwrap(), &mut said).unwrap();
     supervisor.wait().unwrap();
@@ -162,8 +157,7 @@ fn an_agent_says_how_much_of_its_context_is_used() {
 #[test]
 fn an_abort_leaves_nothing_that_is_broken() {
     let bed = bed();
-    let mut supervisor =
-        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    let mut supervisor = bed.start("agent supervise --role coder --id coder-1 -- sleep 600");
     eventually("it works", || bed.board().tasks[0].status.as_str() == "CLAIMED");
     bed.ok("board abort");
     assert!(supervisor.wait().unwrap().success());
@@ -181,7 +175,7 @@ fn the_same_crash_at_three_tasks_stops_the_team() {
     bed.ok("board sprint start s-1 --planned t1");
     let line =
         "agent supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
-    let mut supervisor = bed.start(line, Stdio::null());
+    let mut supervisor = bed.start(line);
     eventually("the breaker trips", || {
         let breaker = bed.board().circuit_breaker;
         breaker.is_some_and(|breaker| breaker.status.as_deref() == Some("TRIGGERED"))

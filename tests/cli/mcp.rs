@@ -9,7 +9,7 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ fn status(bed: &Bed, step: u32) -> Value {
 /// Starts `ensemble mcp --http`; where it is and its token.
 fn serve(bed: &Bed) -> (Running, String, String) {
     use std::io::{BufRead as _, BufReader};
-    let mut child = bed.start("--as Tara --json mcp --http 0", Stdio::null());
+    let mut child = bed.start("--as Tara --json mcp --http 0");
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let said: Value = serde_json::from_str(&line).unwrap();
@@ -412,7 +412,7 @@ fn a_token_file_is_made_once_and_private() {
     allow(0o600);
     bed.run("mcp --as Tara --http 0 --token-file token").says(["has no token"]);
     std::fs::remove_file(&file).unwrap();
-    let mut child = bed.start("mcp --as Tara --http 0 --token-file token", Stdio::null());
+    let mut child = bed.start("mcp --as Tara --http 0 --token-file token");
     let mut line = String::new();
     std::io::BufRead::read_line(
         &mut std::io::BufReader::new(child.stdout.take().unwrap()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(crate) struct Mcp {
 
 impl Mcp {
     pub(crate) fn of(bed: &Bed, agent: &str) -> Self {
-        Self::at(bed.start(&format!("--as {agent} mcp"), Stdio::piped()))
+        Self::at(bed.start_piped(&format!("--as {agent} mcp")))
     }
 
     /// A client of this server, whose input and output are pipes.

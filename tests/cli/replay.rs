@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,7 +244,7 @@ fn killed_commands_leave_no_contradiction() {
     let verbs = ["recv --as w2", &release, &settle, "send --to w2 -m text"];
     let mut children = Vec::new();
     for round in 0..40 {
-        let mut child = bed.start(verbs[round % verbs.len()], Stdio::null());
+        let mut child = bed.start(verbs[round % verbs.len()]);
         if round % 3 == 0 {
             child.wait().unwrap();
         }

@@ -1,7 +1,6 @@
 //! `report`, `review`, `summary`: linted first, written by a rename, announced once.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -171,7 +170,7 @@ fn a_summary_is_announced_once_and_names_missing_reports() {
 #[test]
 fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     let bed = bed();
-    let waiting = bed.start("task summary --task t-1 --wait 10m --json", Stdio::null());
+    let waiting = bed.start("task summary --task t-1 --wait 10m --json");
     let start = Instant::now();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let done = ran(waiting.wait_with_output().unwrap());
@@ -193,13 +192,13 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let in_vain = run(&bed, &["agent", "instruct", "plan.yaml", "--wait", "0s"]);
     assert_eq!((in_vain.code, in_vain.stdout.as_str()), (3, ""), "{in_vain:?}");
     in_vain.says(["after 0s"]);
-    let conductor = bed.start("agent instruct plan.yaml --wait --json", Stdio::null());
+    let conductor = bed.start("agent instruct plan.yaml --wait --json");
     // Dispatch, as an agent or a script would play it.
     let body = bed.ok("recv --as dispatch --body");
     assert_eq!(bed.run("recv --as dispatch").code, 3, "handed over once");
     bed.write_file("received.yaml", body);
     let line = "task summary --instruction received.yaml --wait 10m --json";
-    let dispatch = bed.start(line, Stdio::null());
+    let dispatch = bed.start(line);
     let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
     land(&bed, "reports/escalation-t-2.yaml", escalation);
     for task in ["t-1", "t-2"] {

@@ -136,7 +136,7 @@ fn requests_are_listed_and_shown() {
 
 /// Waits until the command listens, answers, and returns how the wait has ended.
 fn answered(bed: &Bed, ask: &str, answer: &str) -> Ran {
-    let child = bed.start(ask, Stdio::null());
+    let child = bed.start(ask);
     until_it_listens(&child);
     bed.ok(answer);
     end(child)
@@ -181,7 +181,7 @@ fn a_deadline_ends_a_wait_although_no_watcher_runs() {
 #[test]
 fn a_wait_ends_with_a_decision_that_a_script_has_made() {
     let bed = bed();
-    let child = bed.start("request shutdown w1 --as lead --id abc --wait 1h", Stdio::null());
+    let child = bed.start("request shutdown w1 --as lead --id abc --wait 1h");
     until_it_listens(&child);
     let script = "printf 'approve: true\\nby: w1\\n' > queue/tmp/mine && \
                   ln queue/tmp/mine queue/requests/abc/decision.yaml && rm queue/tmp/mine";
@@ -257,7 +257,7 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     bed.fails(1, &format!("settle {held} --as w1")).has(["task risky is gated for w1: plan p1"]);
     let said = bed.fails(75, "assign w1 -f plan.md --task risky --as lead");
     said.has(["task risky is gated for w1"]);
-    let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
+    let waiting = bed.start("recv --as w1 --wait 1h --json");
     until_it_listens(&waiting);
     bed.ok("request answer p1 --approve --as lead");
     // The decision opens the gate, and then the answer is sent: who looks in between gets the task first.

@@ -2,8 +2,6 @@
 
 mod away;
 
-use std::process::Stdio;
-
 use serde_json::json;
 
 use crate::bed::{Bed, JsonMembers as _, SaidText as _, ran, watch};
@@ -65,16 +63,14 @@ fn the_verbs_work_from_host_to_host() {
     far.fails(3, "recv --as w1");
     let second = near.send("again");
     far.ok("recv --as w1");
-    let waiter = near.start(
-        &format!("send --to w1 --id {second} -m again --until settled --wait 60s"),
-        Stdio::null(),
-    );
+    let waiter =
+        near.start(&format!("send --to w1 --id {second} -m again --until settled --wait 60s"));
     far.ok(&format!("settle --as w1 {second}"));
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
     let status = near.json("status");
     let w1 = status.iter().find(|row| row["mailbox"] == "w1").unwrap();
     w1.fits(json!({ "waiting": 1, "delayed": 1, "held": 0 }));
-    let late = far.start("recv --as w1 --wait 60s --body", Stdio::null());
+    let late = far.start("recv --as w1 --wait 60s --body");
     near.send("just in time");
     assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
 }

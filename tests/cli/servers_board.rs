@@ -1,7 +1,5 @@
 //! The blackboard of a team on servers, from host to host.
 
-use std::process::Stdio;
-
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -84,7 +82,7 @@ fn a_supervisor_takes_a_task_of_another_host_and_stops_at_its_pause() {
     near.ok("board init");
     near.ok("pause");
     let line = "agent supervise --role coder --name coder-1 --poll 1s -- sleep 600";
-    let mut supervisor = far.start(line, Stdio::null());
+    let mut supervisor = far.start(line);
     let agents = || near.object("board show")["agents"].clone();
     eventually("it is registered", || agents().get("coder-1").is_some());
     near.add_task("t1");

@@ -1,8 +1,6 @@
 //! Ladders of a team whose mailboxes are on a real NATS server. One host keeps the files of a ladder, and its
 //! watcher runs it.
 
-use std::process::Stdio;
-
 use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
@@ -134,7 +132,7 @@ fn a_task_that_no_worker_takes_is_given_up_by_dispatch_though_other_hosts_see_it
     let _watchers = [watch(&bed), watch(&other)];
     bed.write_file("i.yaml", "type: start_workers\ntasks:\n- {id: a, instruction: count}\n...\n");
     bed.ok("agent instruct i.yaml");
-    let dispatch = bed.start("task dispatch --once --json", Stdio::null());
+    let dispatch = bed.start("task dispatch --once --json");
     let asked = bed.project().join(".ensemble/ready/worker-1.ping");
     eventually("the worker is asked", || asked.exists());
     bed.write_file(".ensemble/ready/worker-1@1.pong", "");
@@ -171,7 +169,7 @@ fn a_wait_ends_with_a_ladder_that_another_host_runs() {
         ("worker-2", "task dispatch --once", "worker-2 did not take it"),
     ];
     let waiting = waits.map(|(worker, line, said)| {
-        let waiting = near.start(&format!("{line} --json"), Stdio::null());
+        let waiting = near.start(&format!("{line} --json"));
         let asked = near.project().join(format!(".ensemble/ready/{worker}.ping"));
         eventually("the worker is asked", || asked.exists());
         near.write_file(format!(".ensemble/ready/{worker}@1.pong"), "");

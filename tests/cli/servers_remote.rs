@@ -140,8 +140,8 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
         submit(bed, task, coder);
         approve(if coder == "ann" { far } else { near }, task, reviewer);
     }
-    let first = near.start("task merge t1", std::process::Stdio::null());
-    let second = far.start("task merge t2", std::process::Stdio::null());
+    let first = near.start("task merge t1");
+    let second = far.start("task merge t2");
     for merge in [first, second] {
         ran(merge.wait_with_output().unwrap()).ends(0);
     }
@@ -203,7 +203,7 @@ fn the_tools_and_the_supervisor_of_another_host_go_on_with_a_task() {
     far.ok("task verdict t1 --approve --as lea");
     // The supervisor of a reviewer merges what was approved.
     let line = "agent supervise --role code-reviewer --name rev --poll 1s -- true";
-    let mut supervisor = far.start(line, std::process::Stdio::null());
+    let mut supervisor = far.start(line);
     eventually("it is merged", || team.task("t1")["status"] == json!("MERGED"));
     far.ok("board abort");
     assert_eq!(supervisor.wait().unwrap().code(), Some(0));

@@ -1,7 +1,6 @@
 //! Requests of a team whose mailboxes are on a real NATS server: hosts ask, answer, wait and remind.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
@@ -42,14 +41,12 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     assert_eq!((listed.len(), &listed[0]["request_id"]), (1, &json!("p1")));
     let refused = near.fails(1, "request answer p1 --approve --as w1");
     refused.has(["a requester may not decide its own request"]);
-    let waiter = near.start("request list p1", Stdio::null());
+    let waiter = near.start("request list p1");
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
     far.ok("request answer p1 --reject --feedback smaller --as lead");
     near.fails(1, "request answer p1 --approve --as lead").has(["was rejected by lead at"]);
-    let again = near.start(
-        "request plan plan.md --as w1 --to lead --task risky --id p2 --wait 60s",
-        Stdio::null(),
-    );
+    let again =
+        near.start("request plan plan.md --as w1 --to lead --task risky --id p2 --wait 60s");
     while far.json("request list --pending").is_empty() {
         std::thread::sleep(LOOK_INTERVAL);
     }
@@ -70,7 +67,7 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
     let (near, far) = hosts(&server, &["w1", "lead", "conductor"]);
     near.ok("request ask plan_approval lead what --as w1 --id q1 --deadline 1s");
     server.kill();
-    let watchers = [&near, &far].map(|bed| Running(bed.start("watch", Stdio::null())));
+    let watchers = [&near, &far].map(|bed| Running(bed.start("watch")));
     server.run();
     server.answers();
     let start = Instant::now();
@@ -120,8 +117,7 @@ fn a_worker_on_another_host_takes_its_assignment() {
         let (near, far) = hosts(&server, &["w1"]);
         near.add_config("readiness: {wait: 60, retry: 1}\nladder: {phase: 60, ceiling: 0}\n");
         near.write_file("task.md", "count the lines\n");
-        let assigning =
-            near.start("assign w1 -f task.md --task t1 --until settled --json", Stdio::null());
+        let assigning = near.start("assign w1 -f task.md --task t1 --until settled --json");
         // It is asked where it is assigned from, and answers there.
         let asked = near.project().join(".ensemble/ready/w1.ping");
         let start = Instant::now();
@@ -167,7 +163,7 @@ fn a_worker_is_pinged_by_the_watcher_of_the_host_that_has_it() {
     let servers = NatsTransport::connect(&server.options(&team)).unwrap();
     let worker = Name::new("w1").unwrap();
     eventually("its host has its name", || servers.host_of_member(&worker).unwrap().is_some());
-    let pinging = near.start("agent ping w1", Stdio::null());
+    let pinging = near.start("agent ping w1");
     let asked = far.project().join(".ensemble/ready/w1.ping");
     eventually("that host asks it", || asked.exists());
     far.write_file(".ensemble/ready/w1@1.pong", "");

@@ -1,7 +1,6 @@
 //! Step queues of a team on servers, from host to host: mail by NATS, queues by PostgreSQL, both real.
 
 use std::fs;
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -58,7 +57,7 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
     let (near, far) = hosts(&server, cluster);
     near.ok("step add -f plan.yaml");
     assert_eq!(far.object("step list")["task_id"], "login");
-    let driver = near.start("step run login --wait 110s", Stdio::null());
+    let driver = near.start("step run login --wait 110s");
 
     near.ok("recv --as Tara --wait 60s");
     assert_eq!(submit(&near, "Tara", 1, "success")["status"], "COMPLETED");

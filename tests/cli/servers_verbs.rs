@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
 use crate::bed::{Bed, SaidText as _, objects, ran, watch};
 use crate::conversation::member;
@@ -83,8 +82,7 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
     for bed in [&near, &far] {
         bed.write_file("i.yaml", instruction);
     }
-    let waiting =
-        near.start("agent instruct i.yaml --wait 120s --as conductor --json", Stdio::null());
+    let waiting = near.start("agent instruct i.yaml --wait 120s --as conductor --json");
     let _watcher = watch(&far);
     eventually("the instruction arrives", || !far.json("inbox dispatch").is_empty());
     // A worker of the other host reports there, and its summary is gathered there.

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::json;
 
@@ -140,7 +139,7 @@ fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
     }
     // A task with nothing left has nothing to wait for.
     bed.fails(3, "step next --as Tara --task 0-4-1 --wait 60s").has(["no step is left to do"]);
-    let waits = bed.start("step next --as Tara --wait 60s --json", Stdio::null());
+    let waits = bed.start("step next --as Tara --wait 60s --json");
     bed.write_file("later.yaml", PLAN.replace("0-4-1", "0-4-2"));
     bed.ok("step add -f later.yaml");
     ran(waits.wait_with_output().unwrap()).shows(["\"task_id\":\"0-4-2\""]);
@@ -269,7 +268,7 @@ fn a_missing_queue_or_step_is_reported() {
 fn a_prompt_reaches_an_agent_that_reads_another_mailbox_and_ends_there() {
     let bed = bed();
     reader(&bed, "Tara", "pool");
-    let mut run = bed.start("step run 0-4-1 --json --timeout 10m", Stdio::null());
+    let mut run = bed.start("step run 0-4-1 --json --timeout 10m");
     let prompted = BufReader::new(run.stdout.take().unwrap()).lines().next().unwrap().unwrap();
     run.kill().unwrap();
     run.wait().unwrap();
@@ -284,7 +283,7 @@ fn a_prompt_reaches_an_agent_that_reads_another_mailbox_and_ends_there() {
 fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     let bed = bed();
     let start = || {
-        let mut run = bed.start("step run 0-4-1 --json --timeout 10m", Stdio::null());
+        let mut run = bed.start("step run 0-4-1 --json --timeout 10m");
         let lines = BufReader::new(run.stdout.take().unwrap()).lines();
         (run, lines)
     };

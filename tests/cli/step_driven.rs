@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
@@ -33,7 +32,7 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
     plan(&bed, "w1", STEPS);
     let options = StepOptions::new(&bed.project()).with_durability(Durability::Process);
     let store = StepStore::open(&bed.project().join(".ensemble/steps.db"), options).unwrap();
-    let mut driver = Running(bed.start("step run t --json --timeout 10m", Stdio::null()));
+    let mut driver = Running(bed.start("step run t --json --timeout 10m"));
     let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
     let mut next = || lines.next().unwrap().unwrap();
     assert!(next().contains("\"step_index\":1"));
@@ -56,7 +55,7 @@ fn a_write_to_the_database_by_another_process_wakes_the_driver() {
 fn a_run_that_was_killed_is_a_need_once_no_agent_works_on_its_steps() {
     let bed = Bed::new();
     plan(&bed, "w1", 2);
-    let mut driver = Running(bed.start("step run t --json --timeout 10m", Stdio::null()));
+    let mut driver = Running(bed.start("step run t --json --timeout 10m"));
     let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("\"step_index\":1"));
     drop(driver);
@@ -104,7 +103,7 @@ fn an_agent_that_is_busy_is_nudged_once_it_is_not() {
     let socket = tmux.server.socket().display().to_string();
     bed.ok(&format!("mailbox bind w1 --pane %0 --provider claude --tmux-socket {socket}"));
 
-    let mut driver = Running(bed.start("step run t --timeout 10m", Stdio::null()));
+    let mut driver = Running(bed.start("step run t --timeout 10m"));
     let mut said = BufReader::new(driver.0.stderr.take().unwrap()).lines();
     said.next().unwrap().unwrap().has(["w1 is not nudged yet"]);
     let events = || fs::read_to_string(here.join("events")).unwrap_or_default();

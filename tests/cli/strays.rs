@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Stdio;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
@@ -103,7 +102,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
     for (place, name) in PLACES {
         litter(&bed.project().join(place), name);
     }
-    let watcher = bed.start("watch", Stdio::null());
+    let watcher = bed.start("watch");
     until_it_listens(&watcher);
     // Of the drop boxes, all files but those that may still grow are set aside.
     let reports = bed.project().join("queue/reports");

@@ -43,7 +43,7 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
 fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let bed = bed();
     let line = "agent supervise --role coder --id coder-1 -- sleep 600";
-    let mut first = bed.start(line, Stdio::null());
+    let mut first = bed.start(line);
     eventually("the agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))

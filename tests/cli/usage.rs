@@ -1,7 +1,6 @@
 //! What work took, by the records that agents keep, and the budgets of agents and tasks.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_team::roster::{Member, Roster};
@@ -114,7 +113,7 @@ fn what_work_took_is_told_by_agent_and_task() {
 #[test]
 fn what_is_over_its_budget_begins_no_work_until_more_is_allowed() {
     let (bed, record) = project("task: {usd: 1.5}");
-    let watcher = Running(bed.start("watch", Stdio::null()));
+    let watcher = Running(bed.start("watch"));
     bed.ok("send --to w2 --type task --task t1 --id second -m more");
     append(&record, &[request("r2", 1)]);
     eventually("the task is parked", || bed.ok("status").contains("task t1 has used $2.00"));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{EventLog, Recorder as _};
@@ -94,7 +94,7 @@ fn consumers_that_wait_for_less_than_a_lease_observe_it_together() {
 fn a_waiting_consumer_ends_by_its_signal_and_takes_nothing_along() {
     let bed = Bed::new();
     for number in [Signal::TERM, Signal::INT] {
-        let mut consumer = bed.start("recv --as w1 --wait 1h", Stdio::null());
+        let mut consumer = bed.start("recv --as w1 --wait 1h");
         until_it_listens(&consumer);
         signal(&consumer, number);
         assert_eq!(consumer.wait().unwrap().signal(), Some(number.as_raw()));
@@ -108,7 +108,7 @@ fn a_signal_does_not_cut_a_message_that_is_being_printed() {
     let bed = Bed::new();
     let content = vec![b'x'; 1 << 20];
     assert_eq!(bed.run_with("send --to w1", &content).code, 0);
-    let mut consumer = bed.start("recv --as w1 --body", Stdio::null());
+    let mut consumer = bed.start("recv --as w1 --body");
     let mut stdout = consumer.stdout.take().unwrap();
     let mut got = vec![0];
     stdout.read_exact(&mut got).unwrap();
@@ -121,8 +121,7 @@ fn a_signal_does_not_cut_a_message_that_is_being_printed() {
 fn a_sender_waits_until_its_message_is_acked_or_settled() {
     let bed = Bed::new();
     for state in ["acked", "settled"] {
-        let mut sender =
-            bed.start(&format!("send --to w1 -m x --until {state} --wait 1h"), Stdio::null());
+        let mut sender = bed.start(&format!("send --to w1 -m x --until {state} --wait 1h"));
         let id = first_line(&mut sender);
         assert_eq!(bed.object("recv --as w1")["id"], json!(id));
         bed.ok(&format!("settle {id}"));
@@ -153,7 +152,7 @@ fn a_sender_that_times_out_learns_the_messages_state() {
 #[test]
 fn a_sender_is_told_when_its_message_dies() {
     let bed = Bed::new();
-    let mut sender = bed.start("send --to w1 -m x --expires 0 --until settled", Stdio::null());
+    let mut sender = bed.start("send --to w1 -m x --expires 0 --until settled");
     let id = first_line(&mut sender);
     bed.fails(3, "recv --as w1");
     let ran = end(sender);
@@ -166,7 +165,7 @@ fn nudges_are_read_from_the_log() {
     let bed = Bed::new();
     let log = EventLog::open(&bed.project().join(".ensemble/logs")).unwrap();
     for state in ["notified", "submitted"] {
-        let mut sender = bed.start(&format!("send --to w1 -m x --until {state}"), Stdio::null());
+        let mut sender = bed.start(&format!("send --to w1 -m x --until {state}"));
         let id = first_line(&mut sender);
         let other = json!({ "mailbox": "dispatch", "ids": [id] });
         log.record("receipt.submitted", "watcher", other);
@@ -181,7 +180,7 @@ fn the_log_is_followed() {
     let bed = Bed::new();
     bed.send("1");
     let follow = "log --follow --type message.* --limit 5 --json";
-    let mut follower = Running(bed.start(follow, Stdio::null()));
+    let mut follower = Running(bed.start(follow));
     let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
     let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
     assert_eq!(next()["type"], "message.stored");

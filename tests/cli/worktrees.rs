@@ -1,7 +1,5 @@
 //! Claims, hand-ins, verdicts and merges on the command line, and their messages to an agent.
 
-use std::process::Stdio;
-
 use serde_json::json;
 
 use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git, ran, words};
@@ -121,7 +119,7 @@ fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirecto
     bed.ok("board init");
     bed.add_task("t1");
     let line = "agent supervise --role coder --id coder-1 -- touch here";
-    let _supervisor = Running(bed.start(line, Stdio::null()));
+    let _supervisor = Running(bed.start(line));
     let place = repository.join("project/.worktrees/t1/project");
     eventually("the agent works in its project", || place.join("here").exists());
     bed.ok("board prompt --task t1").has([&format!("WORKTREE: {}\n", place.display())]);

@@ -167,7 +167,7 @@ fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_colle
     let rotel = Rotel::start(&python, &bed.project());
     let line = format!("log export otlp --follow --endpoint {}", rotel.url);
     // Begun before the collector listens, or before it has read anything.
-    let first = Running(bed.start(&line, Stdio::null()));
+    let first = Running(bed.start(&line));
     let before = settled(&bed, "before");
     rotel.prints(&before);
     let progress = bed.project().join(".ensemble/export.json");
@@ -178,7 +178,7 @@ fn a_follower_sends_each_message_once_over_its_own_death_and_waits_for_its_colle
     }
     drop(first);
     let while_away = settled(&bed, "while it is away");
-    let _second = Running(bed.start(&line, Stdio::null()));
+    let _second = Running(bed.start(&line));
     let printed = rotel.prints(&while_away);
     assert!(!before.iter().any(|line| printed.contains(line)), "it was sent twice");
 }

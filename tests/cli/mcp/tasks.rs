@@ -3,7 +3,6 @@
 use ensemble_core::watch::Waiter;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use super::project;
@@ -23,7 +22,7 @@ fn session_with(
     before: impl Fn(usize),
 ) -> Vec<(bool, Value)> {
     use std::io::{BufRead as _, BufReader, Write as _};
-    let mut server = Running(bed.start(&format!("--as {agent} mcp"), Stdio::piped()));
+    let mut server = Running(bed.start_piped(&format!("--as {agent} mcp")));
     let mut input = server.0.stdin.take().unwrap();
     let mut output = BufReader::new(server.0.stdout.take().unwrap()).lines();
     let mut ask = |id: usize, method: &str, params: Value| {

@@ -21,7 +21,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     // A pong that waits for its ping answers it, no matter what the puppet does with the line.
     let assign = |task: &str, worker: &str, takes: bool| {
         let line = format!("assign {worker} -f task.md --task {task}");
-        let child = bed.start(&line, std::process::Stdio::null());
+        let child = bed.start(&line);
         let ready = bed.project().join(".ensemble/ready");
         eventually("it is asked", || ready.join(format!("{worker}.ping")).exists());
         fs::write(ready.join(format!("{worker}@1.pong")), "").unwrap();

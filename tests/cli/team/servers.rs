@@ -1,7 +1,6 @@
 //! A team whose mailboxes are on a real NATS server. The request to leave comes from another host.
 //! What an agent has in its hands is seen on its own host.
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -235,7 +234,7 @@ fn an_mcp_client_and_dispatch_hand_tasks_to_a_worker_of_another_host() {
                  - {id: t2, instruction: count, worker: worker-1, retry: {attempts: 2, delay: 0}}\n...\n";
     other.write_file("i.yaml", batch);
     other.ok("agent instruct i.yaml");
-    let mut dispatch = Running(other.start("task dispatch --once --json", Stdio::null()));
+    let mut dispatch = Running(other.start("task dispatch --once --json"));
     works_on(2, "t2", FAILED);
     works_on(3, "t2", DONE);
     let out = dispatch.0.stdout.take().unwrap();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use ensemble_core::durable::FileLock;
@@ -241,7 +240,7 @@ fn an_agent_that_is_started_while_its_team_leaves_is_asked_as_well() {
     let row = state.join("roster/worker-1.yaml");
     let started = fs::read_to_string(&row).unwrap().replace("generation: 1", "generation: 2");
     let lock = FileLock::acquire(&state.join("locks/up.lock"), Duration::ZERO).unwrap();
-    let down = team.bed.start("down --force", Stdio::null());
+    let down = team.bed.start("down --force");
     eventually("it has left", || team.member("worker-1")["state"] == "shutdown");
     fs::write(&row, started).unwrap();
     drop(lock);
@@ -344,7 +343,7 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
 #[test]
 fn an_interrupted_down_takes_back_what_it_has_asked() {
     let team = hooked(&[("one", "claude")], "");
-    let down = team.bed.start("down --deadline 10m", Stdio::null());
+    let down = team.bed.start("down --deadline 10m");
     eventually("it asks", || !team.bed.json("request list --pending").is_empty());
     kill_process(Pid::from_raw(down.id().cast_signed()).unwrap(), Signal::INT).unwrap();
     let ended = ran(down.wait_with_output().unwrap());

@@ -2,7 +2,6 @@
 //! its terminal.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -108,7 +107,7 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
     assert!(team.bed.ok("log report -o -").contains("t1"), "the page shows what is held");
 
     let line = "request shutdown coder-1 --as operator --wait 110s";
-    let asker = team.bed.start(line, Stdio::null());
+    let asker = team.bed.start(line);
     eventually("it has heard of the request", || {
         screen(&team, "coder-1").contains("it finishes `t1` first and claims nothing")
     });
@@ -200,7 +199,7 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     bed.ok("board init");
     bed.add_task("t1");
     let line = "agent supervise --role coder --id coder-1 --poll 1s -- sleep 600";
-    let mut supervisor = bed.start(line, Stdio::null());
+    let mut supervisor = bed.start(line);
     let row = || bed.json("team").into_iter().find(|row| row["agent"] == "coder-1");
     let mut last = Value::Null;
     eventually("its row says that it works", || {
@@ -224,14 +223,12 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     assert_eq!(bed.object("agent whoami --as bob")["holds"][0]["task_id"], "t1");
 
     // A killed supervisor is gone, and the next one takes the name over.
-    let mut killed =
-        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    let mut killed = bed.start("agent supervise --role coder --id coder-1 -- sleep 600");
     eventually("it is up", || row().unwrap()["state"] == "idle");
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(row().unwrap()["state"], "gone");
-    let mut next =
-        bed.start("agent supervise --role coder --id coder-1 -- sleep 600", Stdio::null());
+    let mut next = bed.start("agent supervise --role coder --id coder-1 -- sleep 600");
     eventually("the next one is up", || row().unwrap()["state"] == "idle");
     kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
     assert!(next.wait().unwrap().success());
