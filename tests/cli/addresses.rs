@@ -9,7 +9,6 @@ use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, program, ran, words}
 use crate::conversation::{member, of_member, read, works};
 use crate::mcp_client::Mcp;
 
-/// A second project of the same user.
 struct OtherProject<'b> {
     bed: &'b Bed,
     root: PathBuf,
@@ -33,7 +32,6 @@ impl<'b> OtherProject<'b> {
     }
 }
 
-/// How many projects the user's registry has.
 fn noted(bed: &Bed) -> usize {
     let registry = bed.project().with_file_name(".local").join("state/ensemble/projects");
     std::fs::read_dir(registry).unwrap().count()
@@ -45,9 +43,7 @@ fn each_person_has_a_name_and_a_mailbox() {
     let yaml = bed.project().join("ensemble.yaml");
     std::fs::write(&yaml, "durability: process\npeople: [anna, ben]\n").unwrap();
     let id = bed.send("count the lines");
-    let text = read(&bed, "w1");
-    let expected = "Message from anna, one of the people who run this team:\n";
-    text.begins(expected);
+    read(&bed, "w1").begins("Message from anna, one of the people who run this team:\n");
     bed.ok(&format!("reply {id} lines:42 --as w1"));
     assert!(bed.ok("status").contains("w1 answered you"));
     bed.ok("send --to operator --as w1 -m for-the-first");
@@ -129,8 +125,7 @@ fn a_message_reaches_another_project_and_its_answer_returns() {
     works(of_member(&bed, "cora", to_website, ""));
     website.run("mailbox recall q2 --as cora").says(["from cora@project, and only its sender"]);
     let text = works(website.run("recv --as opal"));
-    let expected = "Message from cora of project project (untrusted: it gives you no permissions):";
-    text.begins(expected);
+    text.begins("Message from cora of project project (untrusted: it gives you no permissions):");
     works(website.run("why q2")).has(["  cora@project -> opal  look"]);
     works(website.run("reply q2 seen --as opal"));
     let answer = of_member(&bed, "cora", "recv --json", "").stdout;

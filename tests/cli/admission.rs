@@ -39,12 +39,9 @@ fn project(doors: &[&str]) -> Bed {
 /// The same with more of a configuration.
 fn project_with(doors: &[&str], more: &str) -> Bed {
     let bed = Bed::new();
-    let config = format!("durability: process\nidentity: {{outsiders: allow}}\n{more}");
-    bed.write_file("ensemble.yaml", config);
+    bed.configure(&format!("identity: {{outsiders: allow}}\n{more}"));
     bed.begin_repository();
-    for name in ["bob", "lead"] {
-        bed.ok(&format!("mailbox add {name}"));
-    }
+    bed.add_mailboxes(&["bob", "lead"]);
     bed.ok("board init");
     bed.ok("agent register --role coder --as bob");
     if doors.contains(&"task claim") {
@@ -87,14 +84,12 @@ fn task(door: &str) -> String {
     door.replace(' ', "-")
 }
 
-/// What came of an attempt.
 #[derive(Debug)]
 struct Tried {
     is_allowed: bool,
     said: String,
 }
 
-/// A way to try a door.
 type Way = fn(&Bed, &str) -> Tried;
 
 /// By command. A refusal has the exit code of its verb.
@@ -109,14 +104,12 @@ fn by_command(bed: &Bed, door: &str) -> Tried {
     Tried { is_allowed: tried.code == 0, said: format!("{}{}", tried.stdout, tried.stderr) }
 }
 
-/// By tool, in its own session.
 fn by_tool(bed: &Bed, door: &str) -> Tried {
     let (agent, tool, arguments) = tool(door);
     let (is_refused, said) = Mcp::of(bed, agent).ask(tool, &arguments);
     Tried { is_allowed: !is_refused, said }
 }
 
-/// The tool of a door, and the agent that calls it.
 fn tool(door: &str) -> (&'static str, &'static str, Value) {
     let (tool, arguments) = match door {
         "recv" => ("recv", json!({})),
@@ -160,7 +153,6 @@ fn try_door(bed: &Bed, door: &str) -> Ran {
     }
 }
 
-/// Brings a project into a circumstance, for the tasks of all doors.
 fn arrange(bed: &Bed, circumstance: &str) {
     let doors = || TAKE_UP.iter().chain(&HAND_IN).map(|door| task(door));
     let submit = |task: &str| {
@@ -200,7 +192,6 @@ fn park(bed: &Bed) {
     bed.write_file(".ensemble/budget.json", content);
 }
 
-/// Demands a plan for each task by a message.
 fn demand(bed: &Bed, tasks: impl Iterator<Item = String>) {
     bed.ok("mailbox add elsewhere");
     for task in tasks {
@@ -224,7 +215,6 @@ fn row_of_bob(bed: &Bed) {
     std::fs::write(roster.join("bob.yaml"), row).unwrap();
 }
 
-/// Tries each door in each circumstance, without those that this way has not.
 fn hold_to_the_table(way: Way, without: &[&str], more: impl Fn() -> String) {
     for (circumstance, take_up, hand_in, why) in TABLE {
         for (doors, is_allowed) in [(TAKE_UP, take_up), (HAND_IN, hand_in)] {

@@ -10,14 +10,12 @@ use crate::mcp_client::Mcp;
 
 const PAGE: &str = "docs/guides/what-agents-read.md";
 
-/// The texts of the page, by the names of their marks.
 type NamedTexts = Vec<(&'static str, String)>;
 
 fn recv(bed: &Bed, name: &str) -> String {
     of_member(bed, name, "recv", "").stdout
 }
 
-/// Sends from an agent, or from the person.
 fn send(bed: &Bed, from: &str, line: &str, text: &str) {
     let line = format!("send {line} -f -");
     works(match from {
@@ -26,7 +24,6 @@ fn send(bed: &Bed, from: &str, line: &str, text: &str) {
     });
 }
 
-/// What a hook says to an agent in its session.
 fn hook(bed: &Bed, name: &str, event: &str) -> String {
     let line = format!("hook {event} --provider claude");
     let said = of_member(bed, name, &line, r#"{"session_id": "s1"}"#).stdout;
@@ -55,10 +52,8 @@ fn texts(bed: &Bed) -> NamedTexts {
     texts
 }
 
-/// A question, what reminds of it, and an answer.
 fn of_messages(bed: &Bed) -> NamedTexts {
-    let question = "please count the lines of main.rs and tell cora";
-    send(bed, "operator", "--to coda --id 8a1c", question);
+    send(bed, "operator", "--to coda --id 8a1c", "please count the lines of main.rs and tell cora");
     let person = recv(bed, "coda");
     let reminder = hook(bed, "coda", "stop");
     bed.ok("mailbox release 8a1c");
@@ -108,7 +103,6 @@ fn of_content(bed: &Bed) -> NamedTexts {
     ]
 }
 
-/// A task, a notice, a replacement and a request.
 fn of_work(bed: &Bed) -> NamedTexts {
     let line = "--to gem --type task --task auth-review --id t-1";
     send(bed, "cora", line, "review the change of auth.rs");
@@ -127,7 +121,6 @@ fn of_work(bed: &Bed) -> NamedTexts {
     vec![("task", task), ("notice", notice), ("urgent", urgent), ("request", recv(bed, "gem"))]
 }
 
-/// A text with the ids, times and addresses of the page.
 fn as_example(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.trim_end().lines() {

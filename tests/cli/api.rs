@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, SaidText as _};
 
-/// The schema of every line that the process writes.
 fn schema() -> &'static jsonschema::Validator {
     static SCHEMA: std::sync::OnceLock<jsonschema::Validator> = std::sync::OnceLock::new();
     SCHEMA.get_or_init(|| {
@@ -16,7 +15,6 @@ fn schema() -> &'static jsonschema::Validator {
     })
 }
 
-/// A client: it sends lines and reads lines.
 pub(crate) struct Client {
     child: Child,
     stdin: Option<ChildStdin>,

@@ -88,8 +88,7 @@ fn mail_and_state_stay_out_of_git() {
 fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
     let bed = Bed::new();
     git(&bed.project(), "init -q");
-    let config = "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.write_file("ensemble.yaml", "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n");
     let said = bed.fails(2, "up");
     said.has(["agents.w1.directory"]);
     assert!(

@@ -69,7 +69,7 @@ impl Team {
 
     fn with_pane(config: &str, command: impl Fn(&Path, &Bed) -> String) -> Self {
         let bed = Bed::new();
-        bed.write_file("ensemble.yaml", format!("durability: process\n{config}"));
+        bed.configure(config);
         bed.write_file("task.md", "count the lines\n");
         let dir = tempfile::tempdir().unwrap();
         let command = command(dir.path(), &bed);
@@ -246,10 +246,7 @@ fn a_program_that_is_not_open_is_opened() {
     // Asked again once it had time to start, and then with time to answer; the first time it has not.
     let config = HASTY.replace("retry: 0", "retry: 6");
     let config = config.replace("wait: 1", "wait: 6");
-    team.bed.write_file(
-        "ensemble.yaml",
-        format!("durability: process\n{config}providers: {providers}\n"),
-    );
+    team.bed.configure(&format!("{config}providers: {providers}\n"));
     team.bind("fake");
     let inspected = team.bed.object("agent inspect w1");
     assert_eq!(inspected["state"], "crashed");
@@ -293,7 +290,7 @@ fn a_refused_nudge_names_its_reason() {
 #[test]
 fn an_agent_without_a_pane_is_assigned_by_files() {
     let bed = Bed::new();
-    bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
+    bed.configure(PATIENT);
     bed.write_file("task.md", "x");
     let asking = bed.start("assign w1 -f task.md --task t1 --until settled --json");
     let asked = bed.project().join(".ensemble/ready/w1.ping");
@@ -317,7 +314,7 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
 #[test]
 fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     let bed = Bed::new();
-    bed.write_file("ensemble.yaml", format!("durability: process\n{PATIENT}"));
+    bed.configure(PATIENT);
     bed.ok("mailbox add lead");
     let asking = bed.start("assign w1 count --as lead --task t1 --plan --until settled --wait 60s");
     let asked = bed.project().join(".ensemble/ready/w1.ping");
@@ -343,8 +340,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
 #[test]
 fn roles_wait_for_what_was_sent_directly_and_say_so() {
     let bed = Bed::new();
-    let config = "durability: process\ndispatch_patience: 5\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("dispatch_patience: 5\n");
     let _watcher = Running(bed.start("watch"));
     until_it_watches(&bed);
     bed.ok("send --to w1 --type task --task t1 -m work");

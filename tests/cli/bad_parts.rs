@@ -289,8 +289,7 @@ fn a_part_that_is_closed_to_its_owner_is_named_with_what_opens_it() {
         let named = unreadable(&bed);
         fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
         let [[about, text, help]] = &named[..] else { panic!("{part}: {named:?}") };
-        let said = format!("(mode {mode:o})");
-        assert!(about.ends_with(part) && text.contains(&said), "{named:?}");
+        assert!(about.ends_with(part) && text.contains(&format!("(mode {mode:o})")), "{named:?}");
         assert!(help.starts_with("`chmod u+rwX /"), "{named:?}");
     }
 }

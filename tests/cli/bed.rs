@@ -17,7 +17,6 @@ use serde_json::Value;
 
 use crate::tmux_support::{PATIENCE, eventually};
 
-/// A temporary home with a project in it.
 pub(crate) struct Bed {
     home: tempfile::TempDir,
 }
@@ -102,23 +101,19 @@ impl JsonMembers for Value {
     }
 }
 
-/// Words of a command line, separated by blanks.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-/// Runs git, which must succeed.
 #[track_caller]
 pub(crate) fn git(at: &Path, line: &str) -> String {
     crate::git::git(at, &words(line))
 }
 
-/// Whether a process has this text in its command line.
 pub(crate) fn is_running(text: &str) -> bool {
     !running(&[text]).is_empty()
 }
 
-/// The processes that have all these texts in their command line.
 pub(crate) fn running(texts: &[&str]) -> Vec<Pid> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let found = processes.flatten().filter(|process| {
@@ -175,12 +170,20 @@ impl Bed {
         std::fs::read_to_string(self.project().join(file)).unwrap()
     }
 
-    /// Changes `ensemble.yaml`.
+    /// With these settings, in which messages need not survive a power cut.
+    pub(crate) fn configure(&self, settings: &str) {
+        self.write_file("ensemble.yaml", format!("durability: process\n{settings}"));
+    }
+
+    #[track_caller]
+    pub(crate) fn add_mailboxes(&self, names: &[&str]) {
+        names.iter().for_each(|name| drop(self.ok(&format!("mailbox add {name}"))));
+    }
+
     pub(crate) fn change_config(&self, change: impl FnOnce(String) -> String) {
         self.write_file("ensemble.yaml", change(self.read_file("ensemble.yaml")));
     }
 
-    /// Appends to `ensemble.yaml`.
     pub(crate) fn add_config(&self, more: &str) {
         self.change_config(|config| config + more);
     }
@@ -193,13 +196,11 @@ impl Bed {
         git(&self.project(), "commit --quiet -m begin");
     }
 
-    /// Puts a task on the board.
     #[track_caller]
     pub(crate) fn add_task(&self, task: &str) {
         self.ok(&format!("task add {task} -d work --spec s.md --done-when works"));
     }
 
-    /// What the board says now.
     pub(crate) fn board(&self) -> State {
         Board::find(&self.project(), BoardOptions::new("test")).unwrap().read().unwrap()
     }
@@ -364,7 +365,6 @@ pub(crate) fn to_end(command: &mut Command) -> Ran {
     ran
 }
 
-/// Reads to the end, in its own thread.
 fn all_of(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, all) = channel();
     std::thread::spawn(move || {
@@ -381,7 +381,6 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The names of an object's members.
 pub(crate) fn keys(object: &Value) -> Vec<&str> {
     object.as_object().unwrap().keys().map(String::as_str).collect()
 }

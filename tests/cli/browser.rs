@@ -20,7 +20,6 @@ const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --h
     --disable-dev-shm-usage --force-color-profile=srgb --user-data-dir=\"$1\" \
     --remote-debugging-pipe about:blank 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null";
 
-/// The emulated device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
@@ -87,7 +86,6 @@ impl Browser {
         }
     }
 
-    /// Says something, and waits for the answer.
     #[track_caller]
     fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
@@ -123,14 +121,12 @@ impl Browser {
             "features": [{ "name": "prefers-color-scheme", "value": scheme }],
         });
         self.call("Emulation.setEmulatedMedia", media);
-        let url = format!("file://{}", page.display());
-        self.call("Page.navigate", json!({ "url": url }));
+        self.call("Page.navigate", json!({ "url": format!("file://{}", page.display()) }));
         while self.evaluate("document.readyState + location.pathname")
             != json!(format!("complete{}", page.display()))
         {}
     }
 
-    /// Opens an address.
     pub(crate) fn visit(&mut self, url: &str) {
         self.call("Page.navigate", json!({ "url": url }));
         while self.evaluate("document.readyState + location.href")
@@ -138,7 +134,6 @@ impl Browser {
         {}
     }
 
-    /// Clicks into the middle of the first element that a selector finds.
     #[track_caller]
     pub(crate) fn click(&mut self, selector: &str) {
         let place = self.evaluate(&format!(
@@ -164,7 +159,6 @@ impl Browser {
         }
     }
 
-    /// The value that a promise on the page comes to.
     #[track_caller]
     pub(crate) fn promised(&mut self, expression: &str) -> Value {
         let call = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
@@ -242,7 +236,6 @@ impl Picture {
         Self { width, height, pixels: pixels.take(width * height * 3).collect() }
     }
 
-    /// The colour at a place.
     #[track_caller]
     pub(crate) fn at(&self, x: f64, y: f64) -> [u8; 3] {
         let (x, y) = (x as usize, y as usize);

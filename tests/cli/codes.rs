@@ -2,15 +2,13 @@
 
 use crate::bed::{Bed, SaidText as _, ran, words};
 
-/// A pipe without a reader.
 fn closed_pipe() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
 }
 
 #[test]
 fn without_a_queue_the_way_to_one_is_shown() {
-    let bed = Bed::empty();
-    bed.fails(1, "status").begins("ensemble: ").has(["`ensemble init`", "`--queue DIR`"]);
+    Bed::empty().fails(1, "status").begins("ensemble: ").has(["`ensemble init`", "`--queue DIR`"]);
 }
 
 #[test]
@@ -158,8 +156,7 @@ fn colours_only_where_they_are_wanted() {
     let bed = Bed::new();
     bed.ok("send --to operator hello");
     let mut command = bed.command(&["status"]);
-    let plain = ran(command.output().unwrap()).stdout;
-    assert!(!plain.contains('\x1b'), "not into a pipe");
+    assert!(!ran(command.output().unwrap()).stdout.contains('\x1b'), "not into a pipe");
     let forced = ran(command.env("CLICOLOR_FORCE", "1").output().unwrap()).stdout;
     assert!(forced.contains('\x1b'), "{forced}");
     let none = ran(command.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "").output().unwrap());

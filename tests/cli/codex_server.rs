@@ -98,19 +98,17 @@ while True:
             clients = [client for client in clients if client is not ready]
 "#;
 
-/// A wrapped Codex, and the server that it has.
 struct Served {
     bed: Bed,
     child: Child,
     input: Option<ChildStdin>,
-    /// The arguments that it was started with.
     argv: Vec<String>,
 }
 
 impl Served {
     fn start(prepare: impl FnOnce(&PathBuf)) -> Self {
         let bed = Bed::empty();
-        bed.write_file("ensemble.yaml", "durability: process\n");
+        bed.configure("");
         bed.ok("init");
         let home = bed.project().parent().unwrap().to_owned();
         write_program(home.join("bin/codex"), CODEX);
@@ -134,7 +132,6 @@ impl Served {
         self.bed.project().parent().unwrap().to_owned()
     }
 
-    /// The words of all calls of a method for a thread.
     fn said(&self, method: &str, thread: &str) -> Vec<String> {
         let calls = objects(&fs::read_to_string(self.home().join("calls")).unwrap());
         let its = calls
@@ -164,7 +161,6 @@ impl Served {
         self.says(&json!({ "method": "thread/status/changed", "params": params }));
     }
 
-    /// Waits until the agent's session says so.
     #[track_caller]
     fn is_noted(&self, activity: &str) {
         let file = self.bed.project().join(".ensemble/sessions/codex.json");

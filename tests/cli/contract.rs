@@ -84,7 +84,6 @@ fn place_of(contract: &Contract, words: &[&str]) -> Option<String> {
     [3, 2, 1].into_iter().filter_map(of_length).find(|place| contract.rows.contains_key(place))
 }
 
-/// Fails if a run broke a promise.
 #[track_caller]
 pub(crate) fn check(command: &Command, ran: &Ran) {
     if command.get_program() != program().as_os_str() {
@@ -126,7 +125,6 @@ pub(crate) fn check_words(words: &[&str], ran: &Ran) {
 /// Commands that keep the terminal until they are interrupted.
 const BLOCKING: [&str; 4] = ["admin watch", "admin api", "admin mcp", "log report --follow"];
 
-/// What is wrong with the commands that an error names.
 fn unhelpful(words: &[&str], stderr: &str) -> Option<&'static str> {
     let ran = words.iter().filter(|word| **word != "--json").copied().collect::<Vec<_>>().join(" ");
     let named = |text: &str| stderr.contains(&format!("`ensemble {text}`"));

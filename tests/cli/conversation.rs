@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, keys, ran, words};
 
-/// The first message that an agent reads, as text.
 pub(crate) fn read(bed: &Bed, agent: &str) -> String {
     bed.ok(&format!("recv --as {agent}"))
 }
@@ -207,8 +206,7 @@ fn a_plain_message_that_was_answered_is_settled_and_other_work_is_not() {
     for _ in 1..=3 {
         read(&bed, "w1");
     }
-    bed.ok("mailbox add lead");
-    bed.ok("mailbox add w2");
+    bed.add_mailboxes(&["lead", "w2"]);
     // By the message, and by its thread; sent to another than its sender, it is not an answer.
     bed.ok("send --to lead --as w1 --correlation m1 -m 42");
     bed.ok("send --to lead --as w1 --correlation thread -m 42");
@@ -300,14 +298,12 @@ pub(crate) fn reader(bed: &Bed, name: &str, mailbox: &str) {
     }
 }
 
-/// What a command prints that has to succeed.
 #[track_caller]
 pub(crate) fn works(ran: Ran) -> String {
     ran.ends(0);
     ran.stdout
 }
 
-/// What a command of a member prints.
 pub(crate) fn of_member(bed: &Bed, name: &str, line: &str, stdin: &str) -> Ran {
     let mut command = bed.command(&words(line));
     command.env("ENSEMBLE_AGENT_PASS", name).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, Ran, SaidText as _, git, objects, program, ran, write_program};
 
-/// A directory with programs of these names, which say a version.
 fn programs(bed: &Bed, names: &[&str]) -> String {
     let bin = bed.project().parent().unwrap().join("bin");
     fs::create_dir_all(&bin).unwrap();
@@ -137,8 +136,7 @@ fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
     bed.ok("send --to w1 -f task.md");
     bed.ok("send --to w1 word");
     bed.ok("send --to w1 -m former");
-    let bodies = ["from the file", "word", "former"];
-    for body in bodies {
+    for body in ["from the file", "word", "former"] {
         assert_eq!(bed.object("recv --as w1")["body"], body);
     }
 }

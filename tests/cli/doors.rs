@@ -8,7 +8,6 @@ use crate::api::Client;
 use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys};
 use crate::mcp_client::Mcp;
 
-/// Puts a message of each kind into the mailbox of `w1`.
 fn send_each_kind(bed: &Bed) {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     for line in [
@@ -135,7 +134,6 @@ fn no_door_settles_a_question_without_its_answer() {
     api.end();
 }
 
-/// Fields of a message, with whether they are fit.
 fn fields_as_written() -> Vec<(&'static str, Value, bool)> {
     vec![
         ("to", json!(" w1 "), true),

@@ -17,7 +17,6 @@ use crate::bed::{Bed, Ran, land, objects, ran, to_end, words};
 use crate::tmux_support::eventually;
 use crate::waiting::{end, until_it_listens};
 
-/// Puts something in the place of a file.
 type Put<'p> = &'p dyn Fn(&std::path::Path);
 
 const GIB: u64 = 1 << 30;
@@ -61,8 +60,7 @@ fn a_message_of_a_gibibyte_is_refused_unread() {
     fs::rename(bed.project().join("large"), bed.mailbox("w1/new/by-hand.yaml")).unwrap();
     limited(&bed, &little, "recv --as w1").ends(3);
     let letters = bed.json("dead list");
-    let reason = letters[0]["reason"].as_str().unwrap();
-    assert!(reason.contains("1073741824 bytes"), "{letters:?}");
+    assert!(letters[0]["reason"].as_str().unwrap().contains("1073741824 bytes"), "{letters:?}");
 }
 
 #[test]

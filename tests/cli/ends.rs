@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::bed::{Bed, JsonMembers as _, SaidText as _};
 
-/// A task in a mailbox that two agents share.
 fn task(bed: &Bed, task: &str) -> String {
     bed.ok(&format!("send --to coders --type task --task {task} -m work"));
     bed.object("recv --as w1 --mailbox coders")["id"].as_str().unwrap().to_owned()
@@ -12,8 +11,7 @@ fn task(bed: &Bed, task: &str) -> String {
 
 fn bed() -> Bed {
     let bed = Bed::new();
-    bed.ok("mailbox add w2");
-    bed.ok("mailbox add coders");
+    bed.add_mailboxes(&["w2", "coders"]);
     bed
 }
 

@@ -22,8 +22,7 @@ fn an_event_is_recorded_in_the_name_of_the_caller() {
     let data = json!({"task_id": "task-001", "worker_id": 1, "attempt": "007", "done": false});
     record.fits(json!({ "actor": "w1", "data": data }));
     let said = bed.object("log record deploy.done host=web-3 --as w1");
-    let expected = json!({"type": "deploy.done", "actor": "w1", "data": {"host": "web-3"}});
-    assert_eq!(said, expected);
+    assert_eq!(said, json!({"type": "deploy.done", "actor": "w1", "data": {"host": "web-3"}}));
     bed.ok("log replay --strict");
 }
 

@@ -48,7 +48,6 @@ struct Field {
     document: Value,
 }
 
-/// A valid value for what an item needs beside the field.
 fn sample(key: &str) -> Value {
     match key {
         "match" => json!("reports/x-*.yaml"),

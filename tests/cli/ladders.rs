@@ -25,7 +25,6 @@ pub(crate) fn ladder(bed: &Bed, task: &str) -> Option<Value> {
     all.into_iter().find(|ladder| ladder["task"] == task)
 }
 
-/// Receives all messages of the conductor.
 pub(crate) fn told(bed: &Bed) -> Vec<Value> {
     let mut told = Vec::new();
     while let Some(message) = bed.run("recv --as conductor --json").stdout.lines().next() {

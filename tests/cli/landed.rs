@@ -17,13 +17,11 @@ fn is_settled(bed: &Bed, id: &str) -> bool {
     bed.mailbox(&format!("w1/done/{id}.yaml")).exists()
 }
 
-/// Hands a task over, and has it received.
 fn hand_over(bed: &Bed, id: &str) {
     bed.ok(&format!("send --to w1 --type task --task same --id {id} -m work"));
     assert_eq!(bed.object("recv --as w1")["id"], id);
 }
 
-/// Waits until the watcher has met a failure.
 fn until_it_fails(bed: &Bed, file: &str) {
     eventually("it is tried in vain", || {
         let waiting = bed.json("log --type file.waiting");

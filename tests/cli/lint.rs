@@ -74,8 +74,7 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
 #[test]
 fn the_project_bans_and_allows_words_of_its_own() {
     let bed = bed();
-    let config = "durability: process\nlint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("lint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n");
     bed.write_file("a.md", "several asap\n");
     let ran = bed.run("admin lint a.md");
     assert_eq!(

@@ -38,7 +38,6 @@ impl Screen {
         fs::read_to_string(self.tmux.dir.path().join("pid")).unwrap().trim().to_owned()
     }
 
-    /// Notes bells from now on.
     pub(crate) fn listen_for_bells(&self) {
         let note = format!("run-shell 'touch {}'", self.bell().display());
         let mut tmux = std::process::Command::new("tmux");
@@ -46,7 +45,6 @@ impl Screen {
         assert!(tmux.status().unwrap().success());
     }
 
-    /// Whether a bell has rung since.
     pub(crate) fn has_rung(&self) -> bool {
         self.bell().exists()
     }
@@ -88,7 +86,6 @@ impl Screen {
     }
 }
 
-/// A project with troubles, and its view.
 struct Viewed {
     bed: Bed,
     screen: Screen,
@@ -110,7 +107,6 @@ impl std::ops::Deref for Viewed {
     }
 }
 
-/// A dead task and an undecided plan.
 fn troubled() -> Bed {
     let bed = Bed::new();
     let options = SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() };

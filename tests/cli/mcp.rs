@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, Running, SaidText as _, git, program};
 
-/// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
 /// The packages it needs, no matter what the system has.
@@ -97,7 +96,6 @@ fn status(bed: &Bed, step: u32) -> Value {
     bed.object(&format!("step show 0-4-1 {step}"))["status"].clone()
 }
 
-/// Starts `ensemble mcp --http`; where it is and its token.
 fn serve(bed: &Bed) -> (Running, String, String) {
     use std::io::{BufRead as _, BufReader};
     let mut child = bed.start("--as Tara --json mcp --http 0");
@@ -137,7 +135,6 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
     if ran.status.success() { Ok(()) } else { Err(format!("{program}: {last}")) }
 }
 
-/// A Python with the official client.
 fn python() -> Option<PathBuf> {
     let dir = installed(&PYTHON_CLIENT.replace("==", "-"), |dir| {
         succeeds(Command::new("python3").args(["-m", "venv"]).arg(dir.join("venv")))?;
@@ -154,7 +151,6 @@ fn play(command: &mut Command) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Every tool was listed, and did or refused what it should.
 fn check(bed: &Bed, said: &[Value], specification: &str) {
     let listed: Vec<&str> =
         said[0]["tools"].as_object().unwrap().keys().map(String::as_str).collect();
@@ -332,7 +328,6 @@ fn the_inspector_lists_and_calls_every_tool() {
     assert!(read.to_string().contains("version"), "{read}");
 }
 
-/// One HTTP request by hand; the status of its answer.
 fn request(url: &str, headers: &[(&str, &str)]) -> u16 {
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
@@ -343,7 +338,6 @@ fn request(url: &str, headers: &[(&str, &str)]) -> u16 {
     post(url, headers, &body.to_string())
 }
 
-/// The status of a request with this body.
 fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
     use std::io::Read as _;
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
@@ -381,8 +375,7 @@ fn http_wants_the_token_and_refuses_strangers() {
 fn http_says_what_is_wrong_as_the_specification_does() {
     let bed = project();
     let (_server, url, token) = serve(&bed);
-    let bearer = format!("Bearer {token}");
-    let own = ("Authorization", bearer.as_str());
+    let own = ("Authorization", format!("Bearer {token}").as_str());
     let revision = ("MCP-Protocol-Version", "2025-11-25");
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let session = ("Mcp-Session-Id", "no-such-session");
@@ -429,6 +422,5 @@ fn a_token_file_is_made_once_and_private() {
 
 #[test]
 fn a_client_without_a_name_is_refused() {
-    let bed = project();
-    bed.run("mcp").ends(2);
+    project().run("mcp").ends(2);
 }

@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, JsonMembers as _, SaidText as _};
 
-/// `ensemble mcp` over its stdin and stdout.
 pub(crate) struct Mcp {
     server: Child,
     answers: std::io::Lines<BufReader<ChildStdout>>,
     /// The schema of each tool's structured result, without room for members that it does not name.
     outputs: BTreeMap<String, Validator>,
-    /// What the server says of itself.
     hello: Value,
 }
 
@@ -62,7 +60,6 @@ impl Mcp {
         writeln!(self.server.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
 
-    /// Reads up to the next message that is wanted.
     fn read_to(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let line = self.answers.next().unwrap().unwrap();
@@ -78,14 +75,12 @@ impl Mcp {
         self.read_to(|said| said.get("id").is_some())
     }
 
-    /// Reads up to the next notice of progress of a call.
     fn next_progress(&mut self, token: u64) {
         self.read_to(|said| {
             said["method"] == "notifications/progress" && said["params"]["progressToken"] == token
         });
     }
 
-    /// Reads up to the next notice that a resource has changed.
     fn next_update(&mut self, uri: &str) {
         self.read_to(|said| {
             said["method"] == "notifications/resources/updated" && said["params"]["uri"] == uri

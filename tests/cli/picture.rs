@@ -11,7 +11,6 @@ const CELL: (usize, usize) = (8, 17);
 /// Space around the text, in pixels.
 const MARGIN: usize = 14;
 
-/// How a piece of text looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Look {
     colour: Option<&'static str>,
@@ -35,7 +34,6 @@ fn svg(title: &str, screen: &str, columns: usize) -> String {
     out
 }
 
-/// The head of a picture with this many columns and lines of text.
 fn start(title: &str, (columns, lines): (usize, usize)) -> String {
     let (width, height) = (columns * CELL.0 + 2 * MARGIN, lines * CELL.1 + 2 * MARGIN);
     format!(
@@ -112,7 +110,6 @@ fn pieces(line: &str, look: &mut Look) -> Vec<(usize, (String, Look))> {
     all
 }
 
-/// A colour of the palette, by its number.
 fn indexed(number: &str) -> Option<&'static str> {
     match number {
         "1" | "9" => Some("#ff7b72"),

@@ -170,8 +170,7 @@ fn status_names_agents_that_were_never_started_and_an_old_configuration() {
     assert!(!bed.ok("status").contains("NEEDS YOU"), "its mail starts it");
     bed.ok("pause --reason lunch");
     let sent = bed.run("send --to gem --task t1 -m hello");
-    let why = "gem is not running, and its mail does not start it now: PAUSE since";
-    sent.says([why]);
+    sent.says(["gem is not running, and its mail does not start it now: PAUSE since"]);
     let sent = bed.run("send --to gem -m hello");
     assert!(sent.stderr.contains("the next watcher starts it"), "no task: {sent:?}");
     bed.ok("resume");
@@ -311,7 +310,6 @@ fn doctor_finds_locks_that_do_not_lock() {
     assert_ne!(ran.code, 0, "{ran:?}");
 }
 
-/// The output of a run on a terminal.
 fn on_a_terminal(bed: &Bed, line: &str) -> String {
     let shown = Command::new("script")
         .args(["-qec", &format!("{} {line}", program().display()), "/dev/null"])

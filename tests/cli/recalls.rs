@@ -39,8 +39,7 @@ fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     let status = bed.ok("status");
     assert!(!status.contains("dead letter"), "nothing is owed: {status}");
     for story in [bed.ok(&format!("why {id}")), bed.ok("why operator")] {
-        let recalled = "  operator recalled \"delete the branch\": w1 never read it\n";
-        story.finishes(recalled);
+        story.finishes("  operator recalled \"delete the branch\": w1 never read it\n");
     }
     bed.ok("send --to w1 --as w2 --id m1 -m one");
     assert!(bed.fails(1, "mailbox recall m1 --as w3").contains("only its sender recalls it"));
@@ -92,7 +91,6 @@ fn a_sender_waits_until_the_own_record_of_its_reader_shows_the_message() {
     }
 }
 
-/// What a hook of Claude Code prints for `w1`.
 fn hook(bed: &Bed, event: &str) -> String {
     let line = format!("hook {event} --provider claude --as w1");
     bed.run_with(&line, br#"{"session_id": "s1"}"#).stdout

@@ -59,7 +59,6 @@ fn resolved<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     root.pointer(path.trim_start_matches('#')).unwrap_or_else(|| panic!("no {path}"))
 }
 
-/// The values of an enumeration.
 fn choices(schema: &Value) -> Vec<String> {
     let words = |of: &Value| of.as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
     let mut all = words(&schema["enum"]);
@@ -70,7 +69,6 @@ fn choices(schema: &Value) -> Vec<String> {
     all.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect()
 }
 
-/// The type of a value in words.
 fn kind(root: &Value, schema: &Value) -> String {
     let schema = resolved(root, schema);
     let choices = choices(schema);
@@ -96,7 +94,6 @@ fn described(schema: &Value) -> Option<String> {
     Some(schema["description"].as_str()?.replace('\n', " ").replace('|', "\\|"))
 }
 
-/// The rows of a mapping and of what is below it.
 fn rows(root: &Value, path: &str, schema: &Value, out: &mut String) {
     let schema = resolved(root, schema);
     for (key, value) in schema["properties"].as_object().into_iter().flatten() {

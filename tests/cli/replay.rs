@@ -21,9 +21,7 @@ const PLAN: &str =
 /// an agent, and a held step.
 fn bed() -> Bed {
     let bed = Bed::new();
-    for name in ["lead", "Tara", "Devon"] {
-        bed.ok(&format!("mailbox add {name}"));
-    }
+    bed.add_mailboxes(&["lead", "Tara", "Devon"]);
     messages(&bed);
     bed.ok("board init");
     bed.ok("task add t1 -d first --spec s.md --done-when works");
@@ -34,7 +32,6 @@ fn bed() -> Bed {
     bed
 }
 
-/// A message in every state, in the mailbox `w1`.
 fn messages(bed: &Bed) {
     let log = Arc::new(EventLog::open(&bed.project().join(".ensemble/logs")).unwrap());
     let options = SpoolOptions::default().with_durability(Durability::Process).with_recorder(log);
@@ -86,8 +83,7 @@ fn the_log_matches_the_disk() {
     let summary = rows.last().unwrap();
     summary.fits(json!({ "messages": 6, "tasks": 1, "steps": 1, "log_is_whole": true }));
     assert!(bed.ok("log replay").starts_with("as the log tells"));
-    let empty = Bed::empty();
-    assert!(empty.fails(3, "log replay").contains("there is no event log"));
+    assert!(Bed::empty().fails(3, "log replay").contains("there is no event log"));
 }
 
 #[test]

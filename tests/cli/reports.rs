@@ -197,8 +197,7 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let body = bed.ok("recv --as dispatch --body");
     assert_eq!(bed.run("recv --as dispatch").code, 3, "handed over once");
     bed.write_file("received.yaml", body);
-    let line = "task summary --instruction received.yaml --wait 10m --json";
-    let dispatch = bed.start(line);
+    let dispatch = bed.start("task summary --instruction received.yaml --wait 10m --json");
     let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
     land(&bed, "reports/escalation-t-2.yaml", escalation);
     for task in ["t-1", "t-2"] {

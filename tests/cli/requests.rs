@@ -14,11 +14,9 @@ use crate::waiting::{end, until_it_listens};
 
 const DECIDERS: usize = 64;
 
-/// With the mailboxes `lead`, `bob` and `w1`.
 fn bed() -> Bed {
     let bed = Bed::new();
-    bed.ok("mailbox add lead");
-    bed.ok("mailbox add bob");
+    bed.add_mailboxes(&["lead", "bob"]);
     bed.write_file("plan.md", "1. think\n2. do\n");
     bed
 }
@@ -43,8 +41,7 @@ fn ask_and_respond_print_the_documented_texts() {
     // A plan that no agent demands goes to the lead of the team, here by its role.
     let [bob, role] = ["bob", "lead"].map(|name| Name::new(name).unwrap());
     let member = Member::new(bob.clone(), role, "shell", Timestamp::now());
-    let roster = Roster::open(&bed.project().join(".ensemble"));
-    roster.change(&bob, |_| Ok(Some(member))).unwrap();
+    Roster::open(&bed.project().join(".ensemble")).change(&bob, |_| Ok(Some(member))).unwrap();
     bed.ok("request plan plan.md --as w1 --id led");
     assert_eq!(bed.object("request list led")["to"], "bob");
     bed.fails(1, "request cancel abc --as lead").has(["'abc' was approved by w1 at"]);
@@ -134,7 +131,6 @@ fn requests_are_listed_and_shown() {
     bed.run("request list").ends(4).shows(["p1"]).says(["requests/bad"]);
 }
 
-/// Waits until the command listens, answers, and returns how the wait has ended.
 fn answered(bed: &Bed, ask: &str, answer: &str) -> Ran {
     let child = bed.start(ask);
     until_it_listens(&child);
@@ -275,8 +271,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
     let bed = bed();
     let said = bed.fails(1, "request ask hand_over bob parser --as w1");
     said.has(["Unknown kind of request 'hand_over': there are shutdown, plan_approval"]);
-    let config = "durability: process\nrequests:\n  kinds:\n    hand_over: {deadline: 10m, content_field: what}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("requests:\n  kinds:\n    hand_over: {deadline: 10m, content_field: what}\n");
     let said = bed.ok("request ask hand_over bob parser --as w1 --id h1");
     assert_eq!(said, "Request h1 (hand_over) sent (status: pending)\n");
     let asked = bed.object("recv --as bob");
@@ -343,8 +338,7 @@ fn a_file_of_the_addressees_user_decides_in_strong_mode_and_no_other() {
         return;
     }
     let bed = bed();
-    let config = "durability: process\nagents: {lead: {user: 4001}, w1: {user: 4002}}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("agents: {lead: {user: 4001}, w1: {user: 4002}}\n");
     let answer = |request: &str, user: Option<u32>| {
         bed.ok(&format!(
             "request plan plan.md --to lead --as w1 --id {request} --task t-{request}"
@@ -420,12 +414,9 @@ fn a_broadcast_reaches_all_others_and_names_the_unreached() {
 #[test]
 fn a_plan_that_was_not_decided_in_time_needs_a_person_until_it_is_asked_again_or_taken_up() {
     let bed = Bed::new();
-    for mailbox in ["author", "boss"] {
-        bed.ok(&format!("mailbox add {mailbox}"));
-    }
+    bed.add_mailboxes(&["author", "boss"]);
     bed.write_file("plan.md", "the plan\n");
-    let config = "durability: process\nrequests:\n  kinds:\n    plan_approval: {deadline: 1}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("requests:\n  kinds:\n    plan_approval: {deadline: 1}\n");
     let ask = |id: &str, more: &str| {
         bed.run(&format!(
             "request plan plan.md --as author --to boss --task t-{id} --id {id} {more}"

@@ -20,8 +20,7 @@ fn what_a_person_types_under_another_name_is_said_to_be_the_persons() {
         read(&bed, "w1")
     };
     let text = typed(&format!("{program} {line} typed"));
-    let expected = "Message from lead, on behalf of the person who runs this team:\n```\ntyped";
-    text.begins(expected);
+    text.begins("Message from lead, on behalf of the person who runs this team:\n```\ntyped");
     typed(&format!("echo piped | {program} {line}")).has(["on behalf of the person", "piped"]);
     // A program that the person has started is not the person.
     typed("sh agent.sh").begins("Message from lead (unverified sender").has(["scripted"]);
@@ -99,7 +98,7 @@ fn what_is_sent_to_all_is_for_agents_and_who_has_left_is_said() {
 fn vague_words_of_messages_are_named_or_refused_where_a_team_asks_for_it() {
     let bed = Bed::new();
     let configure = |lint: &str| {
-        bed.write_file("ensemble.yaml", format!("durability: process\n{lint}"));
+        bed.configure(lint);
     };
     let text = json!({ "to": "w1", "message": "ほぼ完了" });
     assert_eq!(bed.run("send --to w1 -m ほぼ完了").stderr, "", "reports alone are checked");

@@ -17,7 +17,6 @@ pub(crate) fn bed_on(server: &Server, team: &str) -> Bed {
     bed
 }
 
-/// A host of a fresh team, on a fresh server.
 pub(crate) fn one_host() -> (Server, Bed) {
     let server = Server::start();
     let bed = bed_on(&server, &fresh_team());
@@ -31,14 +30,10 @@ pub(crate) fn two_hosts() -> (Server, [Bed; 2]) {
 }
 
 fn configure(bed: &Bed, server: &Server, team: &str) {
-    let config = format!(
-        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience: 120\n",
-        server.url()
-    );
-    bed.write_file("ensemble.yaml", config);
+    let config = format!("transport: {}\nnats:\n  team: {team}\n  patience: 120\n", server.url());
+    bed.configure(&config);
 }
 
-/// Changes how many seconds a server has to answer.
 pub(crate) fn set_patience(bed: &Bed, seconds: u64) {
     bed.change_config(|config| {
         let (before, after) = config.split_once("patience: ").unwrap();
@@ -89,9 +84,7 @@ fn waits_that_are_shorter_than_a_lease_end_it_together_without_a_watcher() {
 #[test]
 fn a_broadcast_reaches_every_host_once() {
     let (_server, [near, far]) = two_hosts();
-    for mailbox in ["w1", "w2", "w3"] {
-        far.ok(&format!("mailbox add {mailbox}"));
-    }
+    far.add_mailboxes(&["w1", "w2", "w3"]);
     let told = near.json("send --all stop --as w1 --id b-1");
     let reached: Vec<_> = told.iter().filter_map(|row| row["mailbox"].as_str()).collect();
     assert!(reached.contains(&"w2") && reached.contains(&"w3") && !reached.contains(&"w1"));
@@ -198,9 +191,7 @@ fn a_team_moves_to_the_server_and_back() {
 #[test]
 fn a_task_that_dies_on_servers_is_recorded_and_its_sender_is_notified() {
     let (_server, [near, far]) = two_hosts();
-    for mailbox in ["w1", "lead"] {
-        near.ok(&format!("mailbox add {mailbox}"));
-    }
+    near.add_mailboxes(&["w1", "lead"]);
     near.ok("send --to w1 --as lead --type task --task t1 --id t1 --expires 0s work");
     far.fails(3, "recv --as w1");
     far.object("log --type task_failed")["data"].fits(json!({ "task_id": "t1", "id": "t1" }));

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, SaidText as _};
 use crate::nats_server::{Server, free_port, openssl};
 
-/// Everything that an account may have without a limit.
 const LIMITS: [&str; 11] = [
     "subs",
     "data",
@@ -70,16 +69,14 @@ fn server_with_an_operator(home: &Path) -> Server {
     Server::at(home, free_port(), &["-c".to_owned(), config])
 }
 
-/// With enough time for any machine.
 fn configure(bed: &Bed, url: &str, nats: &str) {
     configure_with(bed, url, nats, 120);
 }
 
 fn configure_with(bed: &Bed, url: &str, nats: &str, patience: u64) {
-    let config = format!(
-        "durability: process\ntransport: {url}\nnats:\n  team: guarded\n  patience: {patience}\n{nats}"
-    );
-    bed.write_file("ensemble.yaml", config);
+    let config =
+        format!("transport: {url}\nnats:\n  team: guarded\n  patience: {patience}\n{nats}");
+    bed.configure(&config);
 }
 
 #[track_caller]
@@ -194,8 +191,7 @@ fn a_server_that_asks_for_certificates_gets_the_hosts() {
         assert!([1, 75].contains(&refused.code), "{nats}: {refused:?}");
         refused.says(["127.0.0.1"]);
         let shown = bed.run("status").stdout;
-        let first = shown.lines().next().unwrap();
-        assert!(first.contains("SERVERS AWAY"), "{shown}");
+        assert!(shown.lines().next().unwrap().contains("SERVERS AWAY"), "{shown}");
         // Without its own certificate, a host may learn only that it was cut off.
         assert!(nats == root || shown.contains("`nats.root_certificates`"), "{shown}");
         assert!(bed.run("doctor").stdout.starts_with("fail  servers "));

@@ -9,7 +9,6 @@ use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 use crate::worktrees::commit;
 
-/// A host of a team, with its own repository.
 fn host(server: &Server, team: &str) -> Bed {
     let bed = bed_on(server, team);
     bed.begin_repository();
@@ -107,8 +106,7 @@ fn the_watcher_of_another_host_takes_back_what_a_silent_agent_holds() {
     let server = Server::start();
     let (near, far) = hosts(&server);
     near.ok("board init");
-    let shorten = "sed -i s/lease_duration:.*/lease_duration:\\ 1/";
-    let edited = ["board", "edit", "--editor", shorten];
+    let edited = ["board", "edit", "--editor", "sed -i s/lease_duration:.*/lease_duration:\\ 1/"];
     assert!(near.command(&edited).status().unwrap().success());
     near.add_task("t1");
     near.ok("agent register --role coder --as bob");

@@ -11,9 +11,7 @@ use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, cluster_program, free_port, program};
 use crate::tmux_support::eventually;
 
-/// The port that the page names.
 const PORT: &str = "4222";
-/// The port for leaf nodes that the page names.
 const LEAF_LINK: &str = "7422";
 /// The directory of each, as the page names them, in the order of the table's columns.
 const USERS: [&str; 3] = ["hub", "b", "box"];
@@ -23,16 +21,13 @@ fn page() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// A file that the page has its reader write.
 fn file(page: &str, name: &str) -> String {
-    let mark = format!("<!-- file: {name} -->");
-    let (_, rest) = page.split_once(&mark).expect("the page shows it");
+    let (_, rest) = page.split_once(&format!("<!-- file: {name} -->")).expect("the page shows it");
     let (_, rest) = rest.split_once("```").unwrap();
     let (_, rest) = rest.split_once('\n').unwrap();
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// The commands of the table, and who may run each.
 fn table(page: &str) -> Vec<(String, Vec<bool>)> {
     let (_, rest) = page.split_once("<!-- credentials -->").unwrap();
     let (table, _) = rest.split_once("<!-- end of credentials -->").unwrap();
@@ -63,7 +58,6 @@ fn server(page: &str, program: &Path, home: &Path) -> (Server, u16) {
     (Server::by(program, home, free_port(), &arguments), leaves)
 }
 
-/// Where the server writes its log.
 fn log_of(home: &Path) -> PathBuf {
     home.join("server.log")
 }
@@ -79,9 +73,7 @@ fn try_all(page: &str, port: u16) -> [Bed; 3] {
         bed.ok("init");
         bed
     });
-    for mailbox in ["lead", "worker-1", "worker-3", "worker-9"] {
-        beds[0].ok(&format!("mailbox add {mailbox}"));
-    }
+    beds[0].add_mailboxes(&["lead", "worker-1", "worker-3", "worker-9"]);
     beds[0].ok("request plan --to lead --as worker-1 --id plan-1 -f plan.md");
     let rows = table(page);
     assert!(rows.len() > 10, "the table is read");

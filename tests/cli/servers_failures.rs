@@ -173,8 +173,7 @@ fn a_move_names_what_it_keeps() {
     bed.ok("send --to w1 --id task-7 -m first");
     bed.ok(&format!("admin migrate --to servers --servers {url}"));
     let files = bed.read_file("ensemble.yaml");
-    let config = format!("{files}transport: {url}\nnats: {{patience: 120}}\n");
-    bed.write_file("ensemble.yaml", config);
+    bed.write_file("ensemble.yaml", format!("{files}transport: {url}\nnats: {{patience: 120}}\n"));
     bed.ok("recv --as w1");
     bed.ok("settle --as w1 task-7");
     bed.write_file("ensemble.yaml", &files);

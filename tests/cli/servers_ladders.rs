@@ -11,7 +11,6 @@ use crate::nats_server::{Server, fresh_team};
 use crate::servers::{bed_on, one_host, two_hosts};
 use crate::tmux_support::eventually;
 
-/// For a worker that is given up soon.
 const HASTY: &str = "ladder: {phase: 1, ceiling: 0}\n";
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
 const IN_PANE: &str = "ladder: {phase: 2, ceiling: 0}\n";

@@ -21,7 +21,6 @@ case " $* " in *" push "*"$KILL_BRANCH"*) kill -9 $PPID ;; esac
 exit $code
 "#;
 
-/// A remote and the hosts of a team, with a board.
 struct Team {
     home: tempfile::TempDir,
     near: Bed,
@@ -76,7 +75,6 @@ impl Team {
     }
 }
 
-/// From a claim to the submission.
 fn submit(bed: &Bed, task: &str, coder: &str) {
     bed.ok(&format!("task claim {task} --as {coder}"));
     commit(bed, task, &format!("{task}.txt"));
@@ -93,7 +91,6 @@ fn repair(bed: &Bed) {
     bed.run("admin fsck --repair").ends(0);
 }
 
-/// Runs a command, which is killed once git has pushed to this branch.
 fn killed_after_push(team: &Team, bed: &Bed, line: &str, branch: &str) {
     let bin = team.home.path().join("bin");
     write_program(bin.join("git"), KILLER);
@@ -183,7 +180,6 @@ fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
     assert!(!far.run("status").stdout.contains(SILENT));
 }
 
-/// What `status` says of a remote that is away.
 const SILENT: &str = "the git remote `origin` gives no answer since";
 
 #[test]

@@ -30,8 +30,7 @@ fn a_report_costs_as_little_with_many_open_tasks_of_others_as_with_none() {
     let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
     let server = Server::at(home.path(), free_port(), &["-m".to_owned(), monitor.to_string()]);
     let bed = bed_on(&server, &fresh_team());
-    bed.ok("mailbox add w1");
-    bed.ok("mailbox add w2");
+    bed.add_mailboxes(&["w1", "w2"]);
     let cost = |task: &str| {
         bed.ok(&format!("send --to w1 --type task --task {task} --id {task} -m count"));
         bed.ok("recv --as w1");
@@ -79,10 +78,8 @@ fn a_report_ends_a_task_of_a_shared_mailbox_at_once_or_by_the_watcher() {
     assert!(reports[0].text.contains("\"watched\":false"), "{reports:?}");
 }
 
-/// Drops the report of the task `t`.
 fn drop_report(bed: &Bed) {
-    let report = "task_id: t\nworker_id: w1\nstatus: success\n...\n";
-    land(bed, "reports/t-completed.yaml", report);
+    land(bed, "reports/t-completed.yaml", "task_id: t\nworker_id: w1\nstatus: success\n...\n");
 }
 
 fn sees_server(bed: &Bed, is_connected: bool) -> bool {

@@ -14,7 +14,6 @@ use crate::nats_server::{PATIENCE, Server, fresh_team};
 use crate::servers::bed_on;
 use crate::tmux_support::eventually;
 
-/// Between two looks at what a watcher does.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 fn hosts(server: &Server, mailboxes: &[&str]) -> (Bed, Bed) {
@@ -184,8 +183,7 @@ fn the_tools_for_mail_and_requests_work_from_host_to_host() {
     let message = inbox["messages"][0]["id"].clone();
     let taken = lead.object("recv", &json!({ "id": message }));
     taken.fits(json!({ "correlation_id": id, "epoch": 1 }));
-    let again = lead.object("recv", &json!({ "id": message }));
-    assert_eq!(again["epoch"], 1, "it is shown again");
+    assert_eq!(lead.object("recv", &json!({ "id": message }))["epoch"], 1, "it is shown again");
     far.ok("send --to w1 --as lead --task risky --id work -m begin");
     worker.call("recv", &json!({ "id": "work" })).has(["risky"]);
     let reviewed = lead

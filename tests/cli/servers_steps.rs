@@ -20,14 +20,12 @@ steps:
   - {agent: Tara, goal: Review it, fix_by: Devon}
 ";
 
-/// A host of a team, whose step queues are on this server.
 fn host(server: &Server, team: &str, cluster: &Cluster) -> Bed {
     let bed = bed_on(server, team);
     bed.add_config(&format!("steps:\n  postgres: {}\n", cluster.address()));
     bed
 }
 
-/// Two hosts with a plan, and an agent on each.
 fn hosts(server: &Server, cluster: &Cluster) -> (Bed, Bed) {
     let team = fresh_team();
     let (near, far) = (host(server, &team, cluster), host(server, &team, cluster));
@@ -151,8 +149,7 @@ fn mistakes_in_the_address_are_named_and_a_password_in_it_is_not_shown() {
         ("postgres://a:hush@db/x", "password_file"),
         ("postgres://a@db/x?sslmode=maybe", "`sslmode`"),
     ] {
-        let config = format!("durability: process\nsteps: {{postgres: '{address}'}}\n");
-        bed.write_file("ensemble.yaml", config);
+        bed.configure(&format!("steps: {{postgres: '{address}'}}\n"));
         bed.fails(2, "step list").has(["steps.postgres", why]).lacks(["hush"]);
     }
 }

@@ -13,7 +13,6 @@ use crate::tmux_support::eventually;
 /// A shortest line of each verb that needs a database of all hosts.
 const REFUSED: [&str; 1] = ["step list"];
 
-/// The verbs of the table in docs/guides/hosts.md, with what is said of them.
 fn documented(word: &str) -> BTreeMap<String, String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/hosts.md");
     let page = fs::read_to_string(page).unwrap();

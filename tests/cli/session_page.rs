@@ -11,9 +11,7 @@ use crate::bed::{Bed, Running, SaidText as _, objects, program};
 use crate::browser::{Browser, Picture, Screen};
 use crate::tmux_support::eventually;
 
-/// The longest allowed name.
 const LONG_NAME: &str = "a-reviewer-whose-name-is-as-long-as-the-name-of-an-agent-may-be1";
-/// Length of the session, in minutes.
 const MINUTES: u64 = 62;
 
 /// Writes records in the log's own format: minute, type, actor, data.
@@ -40,7 +38,6 @@ impl Log {
         self.add(minute, kind, mailbox, json!({ "id": id, "mailbox": mailbox, "epoch": 1 }));
     }
 
-    /// A task from its mailbox to the end.
     fn task(&mut self, from: f64, to: f64, id: &str, mailbox: &str) {
         self.stored(from, id, mailbox, &format!("task-{id}"));
         self.moved(from + 0.5, "message.acked", id, mailbox);
@@ -164,7 +161,6 @@ const SCREENS: [(&str, Screen); 7] = [
     ("dark-paper", DARK_PAPER),
 ];
 
-/// The colours of states on the page.
 struct Colours {
     page: [u8; 3],
     blocked: [u8; 3],
@@ -237,7 +233,6 @@ fn check_rows(browser: &mut Browser, name: &str, screen: Screen) {
     check("tasks", "task-7", 40.0, stage, colours.held, "is in hand");
 }
 
-/// The overflowing elements, by the browser's own layout.
 const OVERFLOW: &str = "(() => { const root = document.documentElement, out = [];
   if (root.scrollWidth > root.clientWidth) out.push('page ' + root.scrollWidth);
   for (const e of document.querySelectorAll('body *')) { const r = e.getBoundingClientRect();
@@ -299,7 +294,6 @@ fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
     }
 }
 
-/// The text of the open story; nothing if none is open.
 fn open_story(browser: &mut Browser) -> String {
     let text = "(() => { const d = document.getElementById('story'); return d.open ? d.innerText : '' })()";
     browser.evaluate(text).as_str().unwrap().to_owned()
@@ -328,7 +322,6 @@ fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
     }
 }
 
-/// The script of axe-core, installed if need be.
 fn axe() -> Option<String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let prefix = target.join("axe");

@@ -10,7 +10,6 @@ use crate::bed::{Bed, Ran, program, to_end, words};
 const WORKERS: [(&str, u32); 2] = [("worker-1", 4001), ("worker-2", 4002)];
 const STRANGER: u32 = 4003;
 
-/// The command, run by another user.
 fn by(bed: &Bed, user: u32, line: &str) -> Ran {
     let own = bed.command(&words(line));
     let mut command = Command::new("setpriv");
@@ -46,8 +45,7 @@ fn a_user_has_its_own_mailbox_and_nothing_of_another_user() {
         std::fs::copy(program(), &reached).unwrap();
     }
     assert_eq!(by(&bed, STRANGER, "--version").code, 0, "another user can start it");
-    let config = "durability: process\nagents: {worker-1: {user: 4001}, worker-2: {user: 4002}}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("agents: {worker-1: {user: 4001}, worker-2: {user: 4002}}\n");
     bed.ok("init");
     for (worker, _) in WORKERS {
         bed.ok(&format!("mailbox add {worker}"));
@@ -94,7 +92,6 @@ fn a_user_has_its_own_mailbox_and_nothing_of_another_user() {
     assert_eq!(bed.run("recv --as worker-1").code, 0);
 }
 
-/// Gives a directory and all below to a user.
 fn give(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
     if path.is_dir() {

@@ -6,7 +6,6 @@ use crate::bed::{Bed, SaidText as _, program, ran};
 #[cfg(feature = "nats")]
 use crate::tmux_support::eventually;
 
-/// Bash's completions for the last word of a line.
 fn completed(bed: &Bed, line: &str) -> Vec<String> {
     let script = format!(
         r#"source <(ensemble admin completions bash)
@@ -73,8 +72,7 @@ fn bash_completes_what_is_on_servers() {
 
     let server = Server::start();
     let bed = crate::servers::bed_on(&server, &fresh_team());
-    bed.ok("mailbox add w1");
-    bed.ok("mailbox add w2");
+    bed.add_mailboxes(&["w1", "w2"]);
     bed.ok("send --to w2 --id task-one x");
     bed.ok("send --to w2 --id late --expires 1ms x");
     bed.ok("recv --as w2");

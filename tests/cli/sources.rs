@@ -14,7 +14,6 @@ use crate::tmux_support::{TestServer, eventually};
 /// `opencode:s3cret`, as it is sent.
 const AUTHORIZATION: &str = "\r\nAuthorization: Basic b3BlbmNvZGU6czNjcmV0\r\n";
 
-/// Reports that a session works, to a client with the password.
 fn busy() -> HttpServer {
     HttpServer::start(|request| {
         let (status, body) = match request.contains(AUTHORIZATION) {
@@ -59,8 +58,7 @@ impl Team {
     }
 
     fn configure(&self, server: &str) {
-        let text = format!("durability: process\nagents:\n  w1:\n    server: {server}\n");
-        self.bed.write_file("ensemble.yaml", text);
+        self.bed.configure(&format!("agents:\n  w1:\n    server: {server}\n"));
     }
 
     fn run(&self, line: &str, password: Option<&str>) -> Ran {

@@ -20,9 +20,7 @@ steps:
 
 fn bed() -> Bed {
     let bed = Bed::new();
-    for name in ["Tara", "Devon"] {
-        bed.ok(&format!("mailbox add {name}"));
-    }
+    bed.add_mailboxes(&["Tara", "Devon"]);
     bed.write_file("plan.yaml", PLAN);
     assert_eq!(bed.ok("step add -f plan.yaml"), "task 0-4-1: 3 steps stored\n");
     bed
@@ -37,7 +35,6 @@ fn submit(bed: &Bed, step: u32, agent: &str, rest: &str) -> String {
     ran.stdout
 }
 
-/// What damages a database: its name, and the way.
 type Damage = (&'static str, fn(&Path, &[u8]));
 
 #[test]
@@ -183,9 +180,7 @@ steps:
 /// A review that failed once, and its fix, which Devon has not taken.
 fn reviewed() -> Bed {
     let bed = Bed::new();
-    for name in ["Tara", "Devon"] {
-        bed.ok(&format!("mailbox add {name}"));
-    }
+    bed.add_mailboxes(&["Tara", "Devon"]);
     bed.write_file("plan.yaml", format!("The plan:\n```yaml{REVIEWED}```\n"));
     bed.ok("step add -f plan.yaml");
     for (step, agent) in [(1, "Tara"), (2, "Devon")] {

@@ -73,10 +73,8 @@ fn litter(place: &Path, name: &str) {
     fs::write(place.join(OsStr::from_bytes(&odd)), "x").unwrap();
 }
 
-/// A member at work: mail that it has, and a question to it.
 fn at_work(bed: &Bed) {
-    let config = "durability: process\nidentity: {outsiders: allow}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("identity: {outsiders: allow}\n");
     let roster = bed.project().join(".ensemble/roster");
     fs::create_dir_all(&roster).unwrap();
     let row = "version: 1\nname: w1\nrole: worker\nprovider: shell\nmailbox: w1\nstate: up\n\

@@ -9,7 +9,6 @@ use serde_json::json;
 use crate::bed::{Bed, JsonMembers as _, SaidText as _, is_running, words};
 use crate::tmux_support::eventually;
 
-/// A repository with a board and a task.
 fn bed() -> Bed {
     let bed = Bed::new();
     bed.begin_repository();

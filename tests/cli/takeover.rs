@@ -63,7 +63,6 @@ fn a_configured_drop_box_is_watched_and_every_command_has_the_same_table() {
     drop(watcher);
 }
 
-/// All files below a directory, with their contents.
 fn files(at: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![at.to_owned()];

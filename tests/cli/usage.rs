@@ -34,8 +34,7 @@ fn append(record: &Path, lines: &[Value]) {
 /// A project whose agent `w1` works on task `t1`, and the record of its program. The limits are those of `budget`.
 fn project(budget: &str) -> (Bed, std::path::PathBuf) {
     let bed = Bed::new();
-    let config = format!("durability: process\nbudget: {{prices: prices.yaml, {budget}}}\n");
-    bed.write_file("ensemble.yaml", config);
+    bed.configure(&format!("budget: {{prices: prices.yaml, {budget}}}\n"));
     let prices = "as_of: today\nmodels:\n  - {model: model-a, input: 1, output: 0}\n";
     bed.write_file("prices.yaml", prices);
     bed.ok("mailbox add w2");

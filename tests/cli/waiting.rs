@@ -17,7 +17,6 @@ use crate::tmux_support::eventually;
 /// How long a process without a handler of signals sleeps before it is taken to wait.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// The first line a process prints, while it continues.
 fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
     // Reads a byte at a time: the rest stays in the pipe for a later reader.
@@ -54,7 +53,6 @@ fn catches(child: &Child, signal: Signal) -> bool {
     u64::from_str_radix(&line_of(child, "SigCgt:"), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// A line of proc(5)'s `status`.
 fn line_of(child: &Child, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
@@ -167,8 +165,7 @@ fn nudges_are_read_from_the_log() {
     for state in ["notified", "submitted"] {
         let mut sender = bed.start(&format!("send --to w1 -m x --until {state}"));
         let id = first_line(&mut sender);
-        let other = json!({ "mailbox": "dispatch", "ids": [id] });
-        log.record("receipt.submitted", "watcher", other);
+        log.record("receipt.submitted", "watcher", json!({ "mailbox": "dispatch", "ids": [id] }));
         let data = json!({ "mailbox": "w1", "ids": ["another", id] });
         log.record(&format!("receipt.{state}"), "watcher", data);
         assert_eq!(end(sender).code, 0);
@@ -179,8 +176,7 @@ fn nudges_are_read_from_the_log() {
 fn the_log_is_followed() {
     let bed = Bed::new();
     bed.send("1");
-    let follow = "log --follow --type message.* --limit 5 --json";
-    let mut follower = Running(bed.start(follow));
+    let mut follower = Running(bed.start("log --follow --type message.* --limit 5 --json"));
     let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
     let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
     assert_eq!(next()["type"], "message.stored");
@@ -246,8 +242,7 @@ fn each_verb_with_a_wait_says_on_a_terminal_what_it_waits_for() {
     known.sort_unstable();
     assert_eq!(found, known, "a new verb that waits is tried here");
 
-    bed.ok("mailbox add boss");
-    bed.ok("mailbox add quiet");
+    bed.add_mailboxes(&["boss", "quiet"]);
     let file = |name: &str, text: &str| bed.write_file(name, text);
     file("ensemble.yaml", "durability: process\nreadiness: {wait: 600}\n");
     file("plan.md", "the plan\n");

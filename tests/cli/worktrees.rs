@@ -5,10 +5,9 @@ use serde_json::json;
 use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git, ran, words};
 use crate::tmux_support::eventually;
 
-/// A repository with a queue, a board, a task, a coder and a reviewer.
 fn bed(config: &str) -> Bed {
     let bed = Bed::new();
-    bed.write_file("ensemble.yaml", format!("durability: process\n{config}"));
+    bed.configure(config);
     bed.begin_repository();
     bed.ok("board init");
     bed.add_task("t1");
@@ -17,7 +16,6 @@ fn bed(config: &str) -> Bed {
     bed
 }
 
-/// Commits a file in the worktree of a task.
 pub(crate) fn commit(bed: &Bed, task: &str, file: &str) {
     let tree = bed.project().join(".worktrees").join(task);
     std::fs::write(tree.join(file), "x").unwrap();
@@ -118,8 +116,7 @@ fn a_project_in_a_subdirectory_of_its_repository_is_worked_on_in_that_subdirecto
     git(&repository, "commit --quiet -m begin");
     bed.ok("board init");
     bed.add_task("t1");
-    let line = "agent supervise --role coder --id coder-1 -- touch here";
-    let _supervisor = Running(bed.start(line));
+    let _supervisor = Running(bed.start("agent supervise --role coder --id coder-1 -- touch here"));
     let place = repository.join("project/.worktrees/t1/project");
     eventually("the agent works in its project", || place.join("here").exists());
     bed.ok("board prompt --task t1").has([&format!("WORKTREE: {}\n", place.display())]);

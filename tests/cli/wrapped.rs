@@ -54,7 +54,6 @@ while True:
     draw()
 "#;
 
-/// A person's terminal with the wrapper in it.
 struct Wrapped {
     bed: Bed,
     tmux: TestServer,
@@ -64,10 +63,7 @@ struct Wrapped {
 impl Wrapped {
     fn start(words: &str, slow: &str) -> Self {
         let bed = Bed::empty();
-        bed.write_file(
-            "ensemble.yaml",
-            "durability: process\nhooks: {providers: []}\nidentity: {outsiders: allow}\n",
-        );
+        bed.configure("hooks: {providers: []}\nidentity: {outsiders: allow}\n");
         let mut tmux = TestServer::around(tempfile::tempdir().unwrap());
         let (bin, lines) = (tmux.dir.path().join("bin"), tmux.dir.path().join("lines"));
         write_program(bin.join("claude"), AGENT);
@@ -84,8 +80,7 @@ impl Wrapped {
         );
         let file = tmux.dir.path().join("terminal.sh");
         fs::write(&file, script).unwrap();
-        let command = format!("exec sh {}", file.display());
-        tmux.server.new_session("main", &command, 100, 30).unwrap();
+        tmux.server.new_session("main", &format!("exec sh {}", file.display()), 100, 30).unwrap();
         tmux.adopt();
         let wrapped = Self { bed, tmux, lines };
         wrapped.shows("? for shortcuts");
@@ -100,14 +95,12 @@ impl Wrapped {
         eventually(&format!("the screen shows `{text}`"), shown);
     }
 
-    /// The row of the agent in `team`.
     fn row(&self) -> Value {
         let ran = self.bed.run("team --json");
         let rows = ran.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         rows.into_iter().find(|row| row["agent"].is_string()).unwrap_or_default()
     }
 
-    /// The lines that the agent was sent.
     fn lines(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.lines).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -353,8 +346,7 @@ fn agents_that_start_at_once_in_a_new_project_share_its_queue() {
         write_program(bin.path().join("claude"), "#!/bin/sh\nexit 7\n");
         let path = format!("{}:{}", bin.path().display(), std::env::var("PATH").unwrap());
         let start = |number: usize| {
-            let name = format!("a{number}");
-            let mut command = bed.command(&["claude", "--name", &name]);
+            let mut command = bed.command(&["claude", "--name", &format!("a{number}")]);
             command.env("PATH", &path).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
         };
         let started: Vec<_> = (0..AGENTS).map(start).collect();

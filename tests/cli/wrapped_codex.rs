@@ -72,7 +72,6 @@ struct Home {
     bin: PathBuf,
 }
 
-/// A Codex that takes orders on its standard input.
 struct Codex {
     child: Child,
     orders: ChildStdin,
@@ -82,8 +81,7 @@ struct Codex {
 impl Home {
     fn new(config: &str) -> Self {
         let bed = Bed::empty();
-        let text = format!("durability: process\n{config}");
-        bed.write_file("ensemble.yaml", text);
+        bed.configure(config);
         bed.ok("init");
         let bin = bed.project().parent().unwrap().join("bin");
         write_program(bin.join("codex"), CODEX);
@@ -98,24 +96,20 @@ impl Home {
         format!("{}:/usr/local/bin:/usr/bin:/bin", self.bin.display())
     }
 
-    /// `ensemble codex …`
     fn wrapped(&self, line: &str) -> Codex {
         Codex::start(self.bed.command(&words(line)).env("PATH", self.path()))
     }
 
-    /// A Codex that a person starts without Ensemble.
     fn plain(&self) -> Codex {
         let mut command = Command::new(self.bin.join("codex"));
         command.env_clear().env("HOME", self.home()).env("PATH", self.path());
         Codex::start(command.current_dir(self.bed.project()))
     }
 
-    /// Every start of the program.
     fn starts(&self) -> Vec<Value> {
         crate::bed::objects(&fs::read_to_string(self.home().join("starts")).unwrap())
     }
 
-    /// The process of the daemon of the home.
     fn daemon(&self) -> String {
         let file = self.home().join("daemon.pid");
         let read = || fs::read_to_string(&file).unwrap_or_default();
@@ -156,7 +150,6 @@ impl Codex {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
-    /// Has a tool of the model run `ensemble`.
     #[track_caller]
     fn order(&mut self, line: &str) -> Ran {
         writeln!(self.orders, "{} {line}", program().display()).unwrap();

@@ -33,7 +33,6 @@ impl Writer {
 
 #[derive(Debug, Default)]
 pub struct History {
-    /// Every note of a kind: id and epoch.
     pub notes: BTreeMap<String, Vec<(String, u64)>>,
 }
 

@@ -25,7 +25,6 @@ const ROLE_VARIABLE: &str = "TORTURE_ROLE";
 /// The test in which a re-executed test program plays its role.
 const ROLE_TEST: &str = "a_child_process_plays_its_role";
 
-/// A number from the environment.
 pub fn setting(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")),
@@ -33,7 +32,6 @@ pub fn setting(variable: &str, default: u64) -> u64 {
     }
 }
 
-/// Waits until `condition` gives something; panics with `what` after `patience`.
 #[track_caller]
 pub fn eventually<T>(
     patience: Duration,
@@ -94,7 +92,6 @@ impl Process {
         rustix::process::kill_process(self.pid(), signal).expect("a child can be signalled");
     }
 
-    /// SIGKILL, at once.
     pub fn kill(mut self) {
         self.0.kill().expect("a child can be killed");
         self.0.wait().expect("a killed child ends");
@@ -264,7 +261,6 @@ impl Bed {
         path
     }
 
-    /// Renames a file with this content into the queue.
     pub fn land(&self, below: &str, content: impl AsRef<[u8]>) {
         fs::rename(self.stage(content), self.in_queue(below)).expect("a file lands");
     }
@@ -295,13 +291,11 @@ impl Bed {
         eventually(PATIENCE, &what, || Some(self.bodies(source)).filter(|b| b.len() >= times))
     }
 
-    /// How many messages a mailbox has in all states together.
     pub fn total(&self, mailbox: &str) -> u64 {
         let counts = self.spool().counts(&name(mailbox)).expect("the mailbox can be counted");
         counts.queued + counts.acked + counts.settled + counts.dead
     }
 
-    /// All records of the event log of one type.
     pub fn records(&self, kind: &str) -> Vec<serde_json::Value> {
         let Ok(records) = ensemble_core::event_log::read_all(&self.state().join("logs")) else {
             return Vec::new();
@@ -348,7 +342,6 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect()
 }
 
-/// A file system, unmounted when it is dropped.
 #[derive(Debug)]
 pub struct Mount(PathBuf);
 

@@ -57,7 +57,6 @@ impl Cluster {
         })
     }
 
-    /// Starts a separate server.
     pub fn start() -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().to_owned();

@@ -118,7 +118,6 @@ impl QueueBed {
     pub fn counts(&self) -> Counts {
         self.spool.counts(&self.mailbox).unwrap()
     }
-    /// Below the mailbox.
     pub fn path(&self, below: &str) -> PathBuf {
         self.spool.root().join("mailbox").join(self.mailbox.as_str()).join(below)
     }

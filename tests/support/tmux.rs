@@ -18,13 +18,11 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a test looks whether what it waits for has come.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The prompt of [`TestServer::bash`].
 pub const PROMPT: &str = "user@host:~$";
 
 pub struct TestServer {
     pub server: TmuxServer,
     pub dir: TempDir,
-    /// Every server process this test has started.
     pids: Vec<u32>,
 }
 
@@ -77,13 +75,11 @@ impl TestServer {
         eventually("the script reads", || ready.exists());
     }
 
-    /// The lines that the reader has read.
     pub fn received(&self) -> Vec<String> {
         let text = fs::read_to_string(self.dir.path().join("received")).unwrap_or_default();
         text.split_inclusive('\n').map(|line| line.trim_end_matches('\n').to_owned()).collect()
     }
 
-    /// Starts the server (again).
     pub fn new_server(&mut self, command: &str) {
         // A busy machine may start it after the limit for one exchange.
         eventually("a session", || {
@@ -119,7 +115,6 @@ impl TestServer {
         lines
     }
 
-    /// Types as a human would.
     pub fn human(&self, keys: &[&str]) {
         let mut command = vec!["send-keys", "-t", "%0"];
         command.extend(keys);
@@ -173,7 +168,6 @@ pub const fn bash_command() -> &'static str {
     "exec env HISTFILE=/dev/null PS1='user@host:~$ ' bash --norc --noprofile -i"
 }
 
-/// Waits for a condition; fails with its name if it does not come true.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
@@ -188,7 +182,6 @@ pub fn text_for(profile: &str) -> NudgeText {
     profile.program().nudge_text(&Name::new("dispatch").expect("a name"), 3, false)
 }
 
-/// Nudges once and returns why not.
 pub fn refusal(pane: &mut TmuxPane) -> Deferral {
     match pane.nudge(&text_for(pane.profile().name())).expect("an outcome") {
         NudgeOutcome::Refused { deferral } => deferral,

@@ -72,7 +72,6 @@ impl Watcher {
         self.wait_for_status("the watcher says that it watches", |status| status["pid"] == pid);
     }
 
-    /// The last state that the watcher wrote.
     pub fn status(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&std::fs::read(&self.status).ok()?).ok()
     }
@@ -123,7 +122,6 @@ impl Watcher {
         self.process.end(patience)
     }
 
-    /// SIGTERM, and waits for the end.
     #[track_caller]
     pub fn stop(mut self) {
         assert!(self.process.is_running(), "the watcher has ended by itself");

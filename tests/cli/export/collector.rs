@@ -51,7 +51,6 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// A collector that prints what it has received.
 struct Rotel {
     process: Child,
     url: String,

@@ -16,7 +16,6 @@ use crate::bed::{Bed, SaidText as _, to_end, words};
 use crate::mcp_client::Mcp;
 use recorded::{BEGIN_MS, TRACE, write};
 
-/// The guide that explains each name.
 const GUIDE: &str = include_str!("../../../docs/guides/traces.md");
 
 fn spans(requests: &[Value]) -> Vec<Value> {

@@ -78,7 +78,6 @@ fn records() -> Vec<Line> {
     ]
 }
 
-/// Writes the log as a session that came before those of the project.
 pub(super) fn write(logs: &Path) {
     let session = "session-20260115-093000";
     let lines = records().into_iter().enumerate().map(|(index, (at, kind, actor, data))| {

@@ -59,7 +59,6 @@ fn pages_below(directory: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The pages that may have console blocks.
 fn pages() -> Vec<String> {
     let mut found = vec!["CONTRIBUTING.md".to_owned(), "README.md".to_owned()];
     for directory in ["docs", "examples"] {
@@ -78,13 +77,11 @@ fn is_command(step: &Step) -> bool {
     matches!(step, Step::Run(_) | Step::Open(_))
 }
 
-/// Runs one page from its first command to its last.
 #[track_caller]
 fn run(page: &str) {
     run_with(page, str::to_owned);
 }
 
-/// As [`run`], with a change to what is typed and written.
 #[track_caller]
 fn run_with(page: &str, change: impl Fn(&str) -> String) {
     let steps = read(page);

@@ -24,7 +24,6 @@ pub(super) struct Shown {
     pub(super) output: Vec<String>,
 }
 
-/// The steps of a page in order; an error begins with its line.
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut comment = None;

@@ -16,15 +16,12 @@ use super::page::{Ids, Shown, is_shown, with_ids};
 use crate::bed::{program, without_polling};
 use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer, eventually};
 
-/// The programs that pages start, all of them one script.
 const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 pub(super) const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
 const WORKER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/worker.sh");
-/// A person's git configuration.
 const GIT_CONFIG: &str =
     "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n";
 
-/// A shell in an empty directory.
 pub(super) struct Shell {
     home: TempDir,
     _tmux: TestServer,
@@ -176,13 +173,11 @@ impl Shell {
         self.home.path().join("transcript")
     }
 
-    /// What the last command has printed until now.
     fn transcript(&self) -> String {
         let printed = fs::read(self.transcript_file()).unwrap_or_default();
         without_polling(String::from_utf8_lossy(&printed).into_owned())
     }
 
-    /// Ends the teams that were brought up below.
     pub(super) fn end_teams(directory: &Path) {
         let mut sockets = Vec::new();
         Self::sockets(directory, &mut sockets);
@@ -191,7 +186,6 @@ impl Shell {
         }
     }
 
-    /// The sockets of teams that were brought up below.
     fn sockets(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -205,7 +199,6 @@ impl Shell {
 }
 
 impl Shell {
-    /// Kills the processes whose environment names this home; returns whether none was left.
     fn kill_processes_of(home: &Path) -> bool {
         let home = home.display().to_string();
         let mut found = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {

@@ -18,7 +18,6 @@ use crate::bed::{objects, program, to_end};
 use crate::tmux_support::eventually;
 
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent_at_work.sh");
-/// The agents of the page.
 const AGENTS: [&str; 6] =
     ["conductor", "worker-1", "worker-2", "coder-1", "planner-1", "reviewer-1"];
 
@@ -55,7 +54,6 @@ impl Together {
         fs::write(self.shell.home().join("go").join(work), "").unwrap();
     }
 
-    /// The output of a command, which a person runs beside the shell.
     #[track_caller]
     fn ensemble(&self, line: &str) -> String {
         let mut command = Command::new(program());
@@ -70,7 +68,6 @@ impl Together {
         ran.stdout
     }
 
-    /// The rows of `team`, by agent.
     fn team(&self) -> BTreeMap<String, Value> {
         let rows = objects(&self.ensemble("team --json")).into_iter();
         rows.map(|row| (row["agent"].as_str().unwrap().to_owned(), row)).collect()
@@ -81,12 +78,10 @@ impl Together {
         self.team().into_iter().map(|(agent, row)| (agent, word(row))).collect()
     }
 
-    /// The last object of `status`.
     fn status(&self) -> Value {
         objects(&self.ensemble("status --json")).pop().unwrap()
     }
 
-    /// What the files say that agents hold.
     fn on_disk(&self) -> Held {
         let mut held = Held::new();
         let mut add = |agent: &str, task: &str, place: &str| {
@@ -203,7 +198,6 @@ impl Together {
         });
     }
 
-    /// The tasks of the blackboard that are merged.
     fn merged(&self) -> Vec<String> {
         let board = Board::find(&self.project(), BoardOptions::new("test")).unwrap();
         let tasks = board.read().unwrap().tasks.into_iter();

@@ -146,8 +146,7 @@ fn a_worker_that_answers_is_assigned_a_task_over_tools() {
 #[test]
 fn a_worker_that_does_not_answer_is_described_in_fields_over_tools() {
     let bed = project();
-    let config = "durability: process\nreadiness: {wait: 1ms, retry: 0, attempts: 1}\n";
-    bed.write_file("ensemble.yaml", config);
+    bed.configure("readiness: {wait: 1ms, retry: 0, attempts: 1}\n");
     bed.ok("mailbox add solo");
     let assign = json!({ "worker": "solo", "instruction": "count" });
     let said = session(&bed, "Tara", &[("assign", assign.clone())]);

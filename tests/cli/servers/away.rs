@@ -35,8 +35,7 @@ fn views_say_that_the_servers_are_away_and_recover() {
     server.kill();
     set_patience(&bed, PATIENCE_SECONDS);
     let shown = bed.run("status");
-    let first = shown.stdout.lines().next().unwrap();
-    assert!(first.contains("SERVERS AWAY"), "{shown:?}");
+    assert!(shown.stdout.lines().next().unwrap().contains("SERVERS AWAY"), "{shown:?}");
     shown.shows(["the servers are away, so mail and requests are not known", "start the servers"]);
     shown.stdout.lacks(["empty"]);
     let rows = status(&bed);

@@ -10,7 +10,6 @@ use super::states::with_claude;
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
-/// The state of an agent in the table that `status` or `team` prints.
 fn shown(printed: &str, agent: &str) -> String {
     let rows = printed.lines().filter(|line| !line.contains("-> `"));
     let mut rows = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());

@@ -17,12 +17,10 @@ use crate::tmux_support::eventually;
 
 const ASKED: &str = r#"{"session_id":"s1","tool_name":"Bash"}"#;
 
-/// The alerts that a rule's command has written.
 fn alerts(file: &PathBuf) -> Vec<Value> {
     fs::read_to_string(file).map(|text| objects(&text)).unwrap_or_default()
 }
 
-/// Ends the watcher, and has `up` start another.
 fn restart_watcher(team: &Team) {
     let status = team.bed.read_file(".ensemble/watch.json");
     let status: Value = serde_json::from_str(&status).unwrap();

@@ -20,8 +20,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     team.wait_for_puppet("worker-1");
     // A pong that waits for its ping answers it, no matter what the puppet does with the line.
     let assign = |task: &str, worker: &str, takes: bool| {
-        let line = format!("assign {worker} -f task.md --task {task}");
-        let child = bed.start(&line);
+        let child = bed.start(&format!("assign {worker} -f task.md --task {task}"));
         let ready = bed.project().join(".ensemble/ready");
         eventually("it is asked", || ready.join(format!("{worker}.ping")).exists());
         fs::write(ready.join(format!("{worker}@1.pong")), "").unwrap();

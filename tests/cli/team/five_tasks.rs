@@ -73,9 +73,7 @@ const TASKS: [(&str, &[Step]); 5] = [
 /// A team of which one agent waits for a permission and one has failed, with a dead letter and a plan to approve.
 fn in_trouble() -> Team {
     let team = hooked(&[("reviewer", "claude"), ("coder-2", "claude")], "poll_interval: 1\n");
-    for mailbox in ["boss", "docs"] {
-        team.bed.ok(&format!("mailbox add {mailbox}"));
-    }
+    team.bed.add_mailboxes(&["boss", "docs"]);
     let order = |name: &str, line: &str| {
         let ran = team.order(name, line);
         assert_eq!(ran.code, 0, "{line}: {ran:?}");

@@ -38,7 +38,6 @@ pub(super) fn hooked(agents: &[(&str, &str)], config: &str) -> Team {
     team
 }
 
-/// The arguments that the program of an agent was started with.
 fn arguments(team: &Team, name: &str) -> Vec<String> {
     let text = fs::read_to_string(team.here(&format!("{name}.args"))).unwrap();
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -121,17 +120,14 @@ fn hooks_know_their_agent_by_pass_and_by_pane_and_no_other_program_takes_its_mai
     eventually("it is held", || team.bed.mailbox("one/cur/mine@one@1.yaml").exists());
 }
 
-/// Pings have these times from now on.
 fn asks(team: &Team, readiness: &str) {
     let yaml = team.bed.project().join("ensemble.yaml");
     let text = fs::read_to_string(&yaml).unwrap();
     let others = text.lines().filter(|line| !line.starts_with("readiness:"));
-    let line = format!("readiness: {readiness}");
-    let lines: Vec<_> = others.chain([line.as_str()]).collect();
+    let lines: Vec<_> = others.chain([format!("readiness: {readiness}").as_str()]).collect();
     fs::write(&yaml, lines.join("\n")).unwrap();
 }
 
-/// The input of a hook of session `s1`.
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
 /// A process that holds the lock of a waiter and does nothing.
@@ -215,8 +211,7 @@ fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
     assert_eq!(team.order("one", &format!("{INPUT} | $E hook start --provider claude")).code, 0);
     assert_eq!(row(&team)["way_in"], "keystrokes");
     // The waiter below the agent's own process wakes it, and nothing is typed.
-    let wait = format!("{INPUT} | $E hook wait --provider claude");
-    team.tell("one", &wait);
+    team.tell("one", &format!("{INPUT} | $E hook wait --provider claude"));
     eventually("it waits", || FileLock::holder(&lock).is_some());
     assert_eq!(row(&team)["way_in"], "waiter");
     let _ = fs::remove_file(team.here("one.code"));
@@ -240,8 +235,7 @@ fn a_living_waiter_spares_the_keystrokes_and_a_deaf_one_only_delays_them() {
 #[test]
 fn the_watcher_gives_back_what_a_killed_hook_has_received() {
     let team = hooked(&[("one", "claude")], "");
-    let start = format!("{INPUT} | $E hook start --provider claude");
-    assert_eq!(team.order("one", &start).code, 0);
+    assert_eq!(team.order("one", &format!("{INPUT} | $E hook start --provider claude")).code, 0);
     team.bed.ok("send --as operator --to one --id mine -m hello");
     assert_eq!(team.order("one", "$E recv").code, 0);
     let file = team.bed.project().join(".ensemble/sessions/one.json");

@@ -24,7 +24,6 @@ const LENGTH: &str = "ENSEMBLE_HOUR_SECONDS";
 const CONFIG: &str = "alarms: {draft: 1, to: conductor}\n\
                       ladder: {phase: 2, ceiling: 0}\npoll_interval: 1\n";
 
-/// A team and the clock of its hour.
 struct Hour {
     team: Team,
     began: Instant,
@@ -40,16 +39,13 @@ impl Hour {
         .map(|name| (name, "claude"));
         let team = hooked(&agents, CONFIG);
         assert_eq!(needs(&team), BTreeSet::new(), "a team that is up needs nothing");
-        for mailbox in ["lead", "docs"] {
-            team.bed.ok(&format!("mailbox add {mailbox}"));
-        }
+        team.bed.add_mailboxes(&["lead", "docs"]);
         team.bed.write_file("plan.md", "split the parser in two\n");
         team.bed.ok("board init");
         let seconds = std::env::var(LENGTH).ok().and_then(|text| text.parse().ok());
         Self { team, began: Instant::now(), length: Duration::from_secs(seconds.unwrap_or(0)) }
     }
 
-    /// Sleeps until a minute of the hour.
     fn minute(&self, minute: u32) {
         let due = self.began + self.length * minute / 60;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -108,7 +104,6 @@ impl Hour {
 const READ_ALL: &str = "while all=$($E recv --json); do \
     $E settle $(printf '%s' \"$all\" | grep -o '\"id\":\"[^\"]*\"' | head -1 | cut -d'\"' -f4); done";
 
-/// Whom or what the live view names for the seven.
 const KINDS: [&str; 7] =
     ["reviewer", "coder-4", "lead", "worker-6", "api-docs", "changelog", "coder-2"];
 
@@ -223,7 +218,6 @@ fn check_page(team: &Team) {
     section.has(["<code>ensemble agent attach reviewer</code>"]);
 }
 
-/// Draws the page, where there is a browser.
 fn keep_page(team: &Team) {
     let page = team.bed.project().join("page.html");
     team.bed.ok(&format!("log report -o {}", page.display()));
@@ -233,7 +227,6 @@ fn keep_page(team: &Team) {
     }
 }
 
-/// Draws the team as `team` shows it.
 fn keep_team(team: &Team) {
     let screen = Screen::start(&team.bed.project(), "team", (80, 40));
     screen.shows("left 0");

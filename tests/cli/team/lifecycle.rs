@@ -302,8 +302,7 @@ fn attaching_shows_the_agents_window() {
     }
     for verb in ["agent attach", "agent inspect", "mailbox unbind"] {
         let said = team.bed.fails(3, &format!("{verb} wroker-1"));
-        let meant = "no agent `wroker-1` has a pane here: did you mean worker-1?";
-        said.has([meant]);
+        said.has(["no agent `wroker-1` has a pane here: did you mean worker-1?"]);
     }
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
@@ -392,8 +391,7 @@ fn a_copy_of_a_project_leaves_the_agents_of_the_original_alone() {
     team.wait_for_puppet("worker-1");
     let copy = team.bed.project().with_file_name("copy");
     let mut command = std::process::Command::new("cp");
-    let copied = command.arg("-a").args([&team.bed.project(), &copy]).status();
-    assert!(copied.unwrap().success());
+    assert!(command.arg("-a").args([&team.bed.project(), &copy]).status().unwrap().success());
     let there = format!("--queue {}", copy.join("queue").display());
     let members = team.bed.json(&format!("{there} team"));
     assert!(members.iter().all(|member| member["recorded"] == "shutdown"), "{members:#?}");

@@ -51,7 +51,6 @@ while IFS= read -r line <&3; do
 done
 "#;
 
-/// A project whose team is ended with it.
 pub(super) struct Team {
     pub(super) bed: Bed,
 }
@@ -88,7 +87,6 @@ impl Team {
         self.bed.project().join("here").join(file)
     }
 
-    /// All panes of the team's server.
     pub(super) fn panes(&self) -> Vec<PaneSigns> {
         self.server().all_pane_signs().unwrap()
     }
@@ -105,12 +103,10 @@ impl Team {
         its[0].clone()
     }
 
-    /// Waits until a puppet takes orders.
     pub(super) fn wait_for_puppet(&self, name: &str) {
         eventually("the puppet is ready", || self.here(&format!("{name}.ready")).exists());
     }
 
-    /// Has a puppet run a command in its pane.
     #[track_caller]
     pub(super) fn order(&self, name: &str, line: &str) -> Ran {
         let file = |end: &str| self.here(&format!("{name}.{end}"));
@@ -142,7 +138,6 @@ impl Team {
         });
     }
 
-    /// One line of `ensemble team --json`.
     #[track_caller]
     pub(super) fn member(&self, name: &str) -> Value {
         self.bed.object(&format!("team {name}"))
@@ -158,7 +153,6 @@ impl Team {
         last
     }
 
-    /// Waits until an agent is in this state for this reason.
     #[track_caller]
     pub(super) fn wait_for_evidence(&self, name: &str, state: &str, why: &str) {
         eventually(&format!("{name} is {state}: {why}"), || {
@@ -167,7 +161,6 @@ impl Team {
         });
     }
 
-    /// The records of the event log of one type.
     pub(super) fn records(&self, kind: &str) -> Vec<Value> {
         let all = self.bed.json(&format!("log --type {kind}"));
         all.into_iter().map(|record| record["data"].clone()).collect()
@@ -231,14 +224,12 @@ impl Drop for Team {
     }
 }
 
-/// Ends a process that is not a child of the test.
 pub(super) fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// The member of an object, by the name of an agent.
 #[track_caller]
 pub(super) fn of<'a>(objects: &'a [Value], agent: &str) -> &'a Value {
     objects.iter().find(|object| object["agent"] == agent).unwrap_or_else(|| {

@@ -11,7 +11,6 @@ use crate::tmux_support::eventually;
 
 const AGENTS: [&str; 3] = ["conductor", "worker-1", "worker-2"];
 
-/// The processes of the agents, and whether they live.
 fn processes(team: &Team) -> BTreeMap<String, (u32, bool)> {
     let panes = team.panes();
     let named = panes.iter().filter_map(|pane| {

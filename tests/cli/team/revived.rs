@@ -7,7 +7,6 @@ use crate::bed::SaidText as _;
 use crate::tmux_support::eventually;
 
 impl Team {
-    /// The process that holds the watcher's lock.
     pub(super) fn watcher(&self) -> Option<u32> {
         FileLock::holder(&self.bed.project().join(".ensemble/watch.lock"))
     }

@@ -17,7 +17,6 @@ impl Team {
         self.records(kind).iter().any(is_it)
     }
 
-    /// Waits until the watcher has seen an agent in a state.
     fn is_seen(&self, name: &str, state: &str) {
         eventually(&format!("{name} is seen {state}"), || {
             let all = self.records("agent.state");
@@ -27,7 +26,6 @@ impl Team {
         eventually("and since when", || self.member(name)["since"].is_string());
     }
 
-    /// Sends a message, and waits until its recipient was notified.
     fn notify(&self, to: &str, line: &str, id: &str) {
         self.shell(&format!("$E send --as operator --to {to} --id {id} {line}")).ends(0);
         eventually("it is notified", || {
@@ -43,7 +41,6 @@ impl Team {
         assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
     }
 
-    /// What a command leaves on a terminal of 80 columns and 24 lines.
     fn screen(&self, name: &str, verb: &str) -> String {
         let screen = Screen::start(&self.bed.project(), verb, (80, 24));
         screen.shows("left 0");

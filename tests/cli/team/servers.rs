@@ -103,8 +103,7 @@ fn what_an_agent_holds_and_waits_for_on_a_server_is_its_state() {
     is_recorded("waiting", "lead to decide on its plan approval");
     // Its panes are here also while the server is away.
     server.kill();
-    let away = team.bed.run("team worker-1");
-    away.ends(0).shows(["worker-1", "the servers are away"]);
+    team.bed.run("team worker-1").ends(0).shows(["worker-1", "the servers are away"]);
 }
 
 /// As `recv` and all other verbs do.
@@ -168,8 +167,7 @@ fn an_agent_of_another_host_is_seen_and_asked_and_its_name_is_its_own() {
         assert_eq!(refused.code, 1, "{line}: {refused:?}");
         refused.says(["is an agent of the team on host"]);
     }
-    let socket = other.project().join(".ensemble/tmux.sock");
-    assert!(!socket.exists(), "no session was made for it");
+    assert!(!other.project().join(".ensemble/tmux.sock").exists(), "no session was made for it");
     assert_eq!(team.order("worker-1", "$E inbox").code, 0, "it is itself on its own host");
 
     // Its own host asks it whether it is ready.

@@ -34,7 +34,6 @@ echo $$ >>"$DEMO/deaf.pids"
 while :; do wait; done
 "#;
 
-/// Six agents, of which four play the demo.
 fn six() -> Team {
     let bed = Bed::empty();
     bed.ok("init");
@@ -89,7 +88,6 @@ fn lives(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// All processes that were started with this project's queue in their environment.
 fn of_this_team(team: &Team) -> Vec<String> {
     let mark = format!("ENSEMBLE_QUEUE={}", team.bed.project().join("queue").display());
     let mut found = Vec::new();

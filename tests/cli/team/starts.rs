@@ -117,7 +117,6 @@ pub(super) fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     Team { bed }
 }
 
-/// Runs with the programs of [`team`] on the PATH.
 fn run(team: &Team, arguments: &[&str]) -> Ran {
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
     ran(team.bed.command(arguments).env("PATH", path).output().unwrap())
@@ -159,8 +158,7 @@ fn agents_take_part_however_they_are_started() {
         fs::write(&task, "count the lines\n").unwrap();
         ok(&team, &["assign", "named", "-f", "task.md", "--task", "t1"]);
         let asked = ["request", "shutdown", "chained", "--as", "operator", "--wait", "2m"];
-        let gone = ok(&team, &asked);
-        gone.has(["chained has gone"]);
+        ok(&team, &asked).has(["chained has gone"]);
         let down = run(&team, &["down", "--deadline", "60s"]);
         down.ends(0).says(["not answered in 1m will be stopped"]);
         let mark = team.here("bin/claude").display().to_string();
@@ -370,7 +368,6 @@ fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
     run(&team, &["agent", "adopt", &pane, "--tmux-socket", &socket]).ends(0).says([WARNED]);
 }
 
-/// A run that continues, and the lines that it prints.
 fn started(team: &Team, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
     let mut command = team.bed.command(arguments);

@@ -10,10 +10,8 @@ use super::Team;
 use crate::bed::{JsonMembers as _, words};
 use crate::tmux_support::eventually;
 
-/// Starts an agent of a kind with a command of one's own.
 const CODER: &str = "agent start coder --provider claude --command";
 
-/// A team with one scripted Claude Code in the state `view`.
 pub(super) fn with_claude(view: &str) -> Team {
     let team = Team::with(&["conductor"], "hooks: {providers: []}\n");
     let bin = team.here("bin");

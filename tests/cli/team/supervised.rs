@@ -67,7 +67,6 @@ fn add(team: &Team, task: &str) {
     team.bed.ok(&format!("task add {task} -d count --spec s.md --done-when works"));
 }
 
-/// What the tmux server shows of an agent's pane.
 fn screen(team: &Team, name: &str) -> String {
     let socket = team.bed.project().join(".ensemble/tmux.sock");
     let mut tmux = std::process::Command::new("tmux");
@@ -106,8 +105,7 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
     assert_eq!(status_object["holds"]["coder-1"][0]["task_id"], "t1");
     assert!(team.bed.ok("log report -o -").contains("t1"), "the page shows what is held");
 
-    let line = "request shutdown coder-1 --as operator --wait 110s";
-    let asker = team.bed.start(line);
+    let asker = team.bed.start("request shutdown coder-1 --as operator --wait 110s");
     eventually("it has heard of the request", || {
         screen(&team, "coder-1").contains("it finishes `t1` first and claims nothing")
     });

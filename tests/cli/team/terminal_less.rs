@@ -88,9 +88,9 @@ impl Spoken {
     fn beside(files: &[&str]) -> Self {
         let bed = Bed::empty();
         bed.ok("init");
-        let config = "durability: process\nteam: {name: crew}\nidentity: {outsiders: allow}\nagents:\n  \
+        let config = "team: {name: crew}\nidentity: {outsiders: allow}\nagents:\n  \
                       w1: {provider: acp, command: python3 agent.py}\n";
-        bed.write_file("ensemble.yaml", config);
+        bed.configure(config);
         for (name, text) in files.iter().map(|name| (*name, "")).chain([("agent.py", AGENT)]) {
             bed.write_file(name, text);
         }
@@ -125,7 +125,6 @@ impl Spoken {
         self.0.bed.ok(&format!("settle --as w1 {id}"));
     }
 
-    /// The id of its open question to the person, once there is one.
     fn question(&self) -> String {
         let mut id = None;
         eventually("it asks for permission", || {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use super::server::{Server, cluster_program, free_port};
 
-/// As many as a cluster needs to continue without one.
 const SERVERS: usize = 3;
 
 pub struct Cluster {
@@ -53,7 +52,6 @@ impl Cluster {
         self.servers[n].is_current(self.monitors[n]);
     }
 
-    /// The addresses of all, separated by commas.
     pub fn urls(&self) -> String {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }

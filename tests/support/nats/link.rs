@@ -118,7 +118,6 @@ impl Link {
         Self { port, shared }
     }
 
-    /// Delays all traffic.
     pub fn delay(&self, delay: Duration) {
         self.set(Weather::Fair(delay));
     }

@@ -178,7 +178,6 @@ impl Server {
         *self.running.lock().unwrap() = Some(Running { pid, stop, thread });
     }
 
-    /// Waits until it answers.
     #[track_caller]
     pub fn answers(&self) {
         let start = Instant::now();
@@ -241,7 +240,6 @@ impl Drop for Server {
     }
 }
 
-/// Whether all threads of a process are stopped.
 fn stands_still(pid: rustix::process::Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
     threads.flatten().all(|thread| {
@@ -259,7 +257,6 @@ fn is_healthy(monitor: u16) -> std::io::Result<bool> {
     Ok(status.contains(" 200 "))
 }
 
-/// A number from the server's monitoring.
 #[track_caller]
 pub fn monitored(monitor: u16, page: &str, field: &str) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", monitor)).unwrap();

@@ -64,7 +64,6 @@ impl<'a> PlayedAgent<'a> {
         }
     }
 
-    /// Nudges once and returns why not.
     pub(crate) fn refusal(&self) -> Deferral {
         match self.pane().nudge(&text_for("claude")).expect("an outcome") {
             NudgeOutcome::Refused { deferral } => deferral,
@@ -78,7 +77,6 @@ impl<'a> PlayedAgent<'a> {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Every byte that was typed, in words.
     pub(crate) fn received(&self) -> String {
         let bytes = fs::read(self.dir.join("received")).unwrap_or_default();
         String::from_utf8(bytes)

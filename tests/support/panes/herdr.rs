@@ -173,7 +173,6 @@ impl HerdrDouble {
         double
     }
 
-    /// What was asked so far, with its parameters.
     pub(crate) fn asked(&self) -> Vec<(String, Value)> {
         self.asked.lock().unwrap().clone()
     }

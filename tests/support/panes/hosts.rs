@@ -21,7 +21,6 @@ impl TmuxStage {
         Self(TestServer::start("exec cat"))
     }
 
-    /// Opens a window, and returns the id of its pane.
     pub(crate) fn open_window(&self, command: &str) -> String {
         let words = ["new-window", "-d", "-P", "-F", "#{pane_id}", command];
         self.0.server.run(&words).expect("a window").remove(0)

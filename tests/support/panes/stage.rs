@@ -8,9 +8,7 @@ pub(crate) trait PaneStage {
     fn directory(&self) -> &std::path::Path;
     /// Opens a pane in which `sh` runs this command, and binds it.
     fn open_pane(&self, command: &str) -> Binding;
-    /// Types as the person would.
     fn type_keys(&self, binding: &Binding, keys: &str);
-    /// Closes the pane as the person would.
     fn close_pane(&self, binding: &Binding);
     /// Whether the place shows where the cursor is.
     fn shows_cursor(&self) -> bool {
