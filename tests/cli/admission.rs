@@ -274,7 +274,7 @@ fn receive_answer(bed: &Bed) -> bool {
 }
 
 #[test]
-fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
+fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval_alone() {
     let bed = project(&TAKE_UP);
     bed.ok("send --to bob --as lead --type task --task auth --plan --id m1 -m 'refactor-auth'");
     let received = bed.ok("recv --as bob");
@@ -290,6 +290,20 @@ fn a_task_that_demands_a_plan_says_so_and_opens_with_its_approval() {
     assert!(bed.fails(1, "settle m1 --as bob").contains(id));
     bed.ok(&format!("request answer {id} --approve --as lead"));
     bed.ok("settle m1 --as bob");
+    // A plan that was cancelled, and another question, do not fulfil the demand.
+    add_task(&bed, "late", "--needs-plan");
+    claim(&bed, "late");
+    bed.ok("request ask permission lead may-I --id q1 --task late --as bob");
+    bed.ok("request answer q1 --approve --as lead");
+    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
+    bed.ok("request plan ensemble.yaml --id p1 --to lead --task late --as bob");
+    bed.ok("request cancel p1 --as bob");
+    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
+    bed.ok("request plan ensemble.yaml --id p2 --to lead --task late --as bob");
+    bed.ok("request answer p2 --approve --as lead");
+    bed.ok("request ask permission lead may-I-now --id q2 --task late --as bob");
+    bed.ok("request cancel q2 --as bob");
+    bed.ok("task submit late --as bob");
 }
 
 #[test]
@@ -341,24 +355,6 @@ fn a_team_without_a_blackboard_can_be_paused() {
     bed.ok("pause");
     bed.write_file(".ensemble/state.yaml", "tasks: [");
     bed.run("resume").ends(0).says(["the circuit breaker stay as they are"]);
-}
-
-#[test]
-fn a_cancelled_plan_and_another_question_do_not_fulfil_a_demand() {
-    let bed = project(&TAKE_UP);
-    add_task(&bed, "late", "--needs-plan");
-    claim(&bed, "late");
-    bed.ok("request ask permission lead may-I --id q1 --task late --as bob");
-    bed.ok("request answer q1 --approve --as lead");
-    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
-    bed.ok("request plan ensemble.yaml --id p1 --to lead --task late --as bob");
-    bed.ok("request cancel p1 --as bob");
-    assert!(bed.fails(1, "task submit late --as bob").contains("lead demands a plan first"));
-    bed.ok("request plan ensemble.yaml --id p2 --to lead --task late --as bob");
-    bed.ok("request answer p2 --approve --as lead");
-    bed.ok("request ask permission lead may-I-now --id q2 --task late --as bob");
-    bed.ok("request cancel q2 --as bob");
-    bed.ok("task submit late --as bob");
 }
 
 /// No watcher runs that could begin its departure.

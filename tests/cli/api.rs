@@ -254,7 +254,7 @@ fn two_subscriptions_and_a_wait_tell_what_happens_without_being_asked() {
 }
 
 #[test]
-fn a_waiting_call_is_answered_when_mail_comes() {
+fn a_waiting_call_is_answered_when_mail_comes_or_is_cancelled_by_its_id_and_takes_nothing() {
     let bed = Bed::new();
     let mut client = Client::new(&bed);
     client.send(1, "recv", &json!({ "wait": "10m" }));
@@ -267,13 +267,6 @@ fn a_waiting_call_is_answered_when_mail_comes() {
     assert_eq!(client.answer(1)["result"][0]["id"], id);
     bed.ok("send --to conductor hello");
     assert_eq!(client.answer(2)["result"][0]["from"], "operator");
-    client.end();
-}
-
-#[test]
-fn a_call_that_waits_is_cancelled_by_its_id_and_takes_nothing() {
-    let bed = Bed::new();
-    let mut client = Client::new(&bed);
     let calls = [
         ("recv", json!({ "wait": "10m" })),
         ("wait", json!({ "to": "mail", "timeout_seconds": 600 })),

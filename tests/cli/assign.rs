@@ -258,7 +258,7 @@ fn a_program_that_is_not_open_is_opened() {
 }
 
 #[test]
-fn a_pane_is_inspected_with_evidence() {
+fn a_pane_is_inspected_with_evidence_and_a_refused_nudge_names_its_reason() {
     let team = Team::new(PATIENT, "mute", NEVER);
     let seen = team.bed.object("agent inspect w1");
     assert_eq!(keys(&seen)[..4], ["pane", "socket", "agent", "provider"]);
@@ -272,11 +272,6 @@ fn a_pane_is_inspected_with_evidence() {
     assert!(team.bed.ok(&line).contains("nudge     not now: bare_shell"));
     team.bed.fails(3, "agent inspect w2");
     assert_eq!(team.tmux.received().len(), 0, "nothing was typed");
-}
-
-#[test]
-fn a_refused_nudge_names_its_reason() {
-    let team = Team::new(PATIENT, "mute", NEVER);
     team.bed.fails(3, "agent nudge w1");
     team.bed.send("x");
     assert_eq!(team.bed.object("agent nudge w1")["sent"], true);

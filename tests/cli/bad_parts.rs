@@ -325,18 +325,13 @@ fn a_bad_entry_of_the_roster_keeps_the_team_from_no_end() {
 }
 
 #[test]
-fn the_home_of_another_user_has_no_settings_of_this_one() {
+fn the_home_of_another_user_has_no_settings_and_a_deleted_directory_is_said_to_be_one() {
     let bed = bed();
     bed.write_file("home", "not a directory");
     let mut command = bed.command(&["status"]);
     command.env_remove("XDG_CONFIG_HOME").env("HOME", bed.project().join("home"));
     let ran = to_end(&mut command);
     assert_eq!((ran.code, &*ran.stderr), (0, ""), "{ran:?}");
-}
-
-#[test]
-fn a_working_directory_that_was_deleted_is_said_to_be() {
-    let bed = bed();
     for line in ["status", "send --to w1 -m lost", "recv --as w1", "doctor", "init"] {
         let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$@\"";
         let mut shell = Command::new("sh");

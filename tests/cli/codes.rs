@@ -49,14 +49,7 @@ fn busy_is_75() {
 }
 
 #[test]
-fn corrupt_data_is_4() {
-    let bed = Bed::new();
-    std::fs::write(bed.mailbox("w1/mailbox.yaml"), "capacity: [\n").unwrap();
-    bed.fails(4, "recv --as w1").has(["mailbox.yaml"]);
-}
-
-#[test]
-fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
+fn fsck_is_0_when_clean_4_when_not_0_when_repaired_and_notes_what_harms_nothing() {
     let bed = Bed::new();
     assert_eq!(bed.ok("admin fsck"), "clean\n");
     std::fs::write(bed.mailbox("w1/new/stray.txt"), "x").unwrap();
@@ -76,21 +69,6 @@ fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
     let note = std::fs::read_to_string(named("@reason.yaml")).unwrap();
     note.has(["mailbox/w1/new/stray.txt", "its name"]);
     assert!(named("").to_str().unwrap().contains("mailbox.w1.new.stray.txt"));
-}
-
-#[test]
-fn fsck_names_a_request_that_cannot_be_read() {
-    let bed = Bed::new();
-    bed.ok("request shutdown w1 --id 11111111");
-    bed.write_file("queue/requests/11111111/request.yaml", "version: [");
-    let ran = bed.run("admin fsck");
-    ran.ends(4).shows(["broken", "11111111"]);
-    assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
-}
-
-#[test]
-fn fsck_notes_what_harms_nothing() {
-    let bed = Bed::new();
     bed.write_file("queue/reports/notes.txt", "x");
     bed.write_file("queue/reports/t1-completed.yaml", "x");
     bed.write_file("queue/ack/t1.ack", "x");
@@ -102,6 +80,16 @@ fn fsck_notes_what_harms_nothing() {
          note  tasks/w1-task.yml: no route matches its name; rename it to tasks/w1-task.yaml\n\
          note  ack/T22.ACK: no route matches its name; rename it to ack/T22.ack\nclean\n"
     );
+}
+
+#[test]
+fn fsck_names_a_request_that_cannot_be_read() {
+    let bed = Bed::new();
+    bed.ok("request shutdown w1 --id 11111111");
+    bed.write_file("queue/requests/11111111/request.yaml", "version: [");
+    let ran = bed.run("admin fsck");
+    ran.ends(4).shows(["broken", "11111111"]);
+    assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
 }
 
 #[test]
@@ -143,17 +131,12 @@ fn a_message_that_could_not_be_printed_is_given_back() {
 }
 
 #[test]
-fn nothing_changes_with_backtraces_or_colours_off() {
+fn colours_are_only_where_they_are_wanted_and_backtraces_change_nothing() {
     let bed = Bed::new();
     let mut command = bed.command(&["recv", "--as", "no-such-box"]);
     let plain = ran(command.output().unwrap());
     let traced = ran(command.env("RUST_BACKTRACE", "full").output().unwrap());
     assert_eq!((plain.code, &plain.stderr), (3, &traced.stderr));
-}
-
-#[test]
-fn colours_only_where_they_are_wanted() {
-    let bed = Bed::new();
     bed.ok("send --to operator hello");
     let mut command = bed.command(&["status"]);
     assert!(!ran(command.output().unwrap()).stdout.contains('\x1b'), "not into a pipe");

@@ -204,7 +204,7 @@ fn every_list_prints_ids_that_the_next_verb_accepts() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_offered_another_try() {
+fn what_cannot_be_read_is_not_offered_another_try_and_a_return_is_said_in_words() {
     let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "no: [\n").unwrap();
     bed.fails(3, "recv --as w1");
@@ -212,11 +212,6 @@ fn what_cannot_be_read_is_not_offered_another_try() {
     status.has(["`ensemble dead show broken`, then `dead drop`"]);
     let reason = status.lines().find(|line| line.contains("broken")).unwrap();
     assert_eq!(reason.matches("line 1").count() + reason.matches("line 2").count(), 1, "{reason}");
-}
-
-#[test]
-fn a_returned_message_is_said_in_words() {
-    let bed = Bed::new();
     let notice = "message_id: m1\ntype: task\nto: w1\nreason: no attempt is left\n";
     let line = "send --to operator --as w1 --type mail.returned --task t-1 -f -";
     assert_eq!(bed.run_with(line, notice.as_bytes()).code, 0);
@@ -241,13 +236,6 @@ fn an_empty_text_is_no_message_at_any_door() {
     let call = r#"{"id":1,"method":"send","params":{"to":["w1"],"text":""}}"#;
     bed.run_with("admin api", format!("{call}\n").as_bytes()).shows(["is empty"]);
     assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
-}
-
-#[test]
-fn a_name_that_is_not_there_is_answered_with_those_that_are() {
-    let bed = Bed::new();
-    let said = bed.fails(3, "send --to nobdy x");
-    said.has(["hint: there are conductor, dispatch, operator, w1"]).lacks(["--create"]);
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn doctor_and_status_agree_on_what_needs_a_person() {
 }
 
 #[test]
-fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
+fn a_text_is_a_word_of_the_line_and_an_id_may_be_shortened_while_it_is_unique() {
     let bed = Bed::new();
     bed.write_file("task.md", "from the file");
     bed.fails(2, "send --to w1 task.md").has(["`-f task.md`"]);
@@ -139,6 +139,15 @@ fn a_text_is_a_word_of_the_line_and_a_file_has_its_flag() {
     for body in ["from the file", "word", "former"] {
         assert_eq!(bed.object("recv --as w1")["body"], body);
     }
+    for id in ["task-one", "task-two", "other"] {
+        bed.ok(&format!("send --to w1 --id {id} x"));
+        bed.ok("recv --as w1");
+    }
+    bed.fails(1, "settle task --as w1").has(["2 ids begin with `task`: task-one, task-two"]);
+    assert_eq!(bed.ok("settle task-o --as w1"), "settled task-one\n");
+    assert_eq!(bed.ok("mailbox release oth --as w1"), "released other\n");
+    bed.ok("why task-o").has(["w1 finished \"x\""]);
+    bed.fails(3, "settle nothing --as w1").has(["nothing"]);
 }
 
 #[test]
@@ -156,29 +165,7 @@ fn the_project_is_found_from_below() {
 }
 
 #[test]
-fn short_words_in_files_of_other_programs_run_their_commands() {
-    let bed = Bed::new();
-    assert_eq!(bed.ok("tmux-status"), bed.ok("admin tmux-status"));
-    bed.ok("watch --help").has(["Usage: ensemble admin watch"]);
-    bed.fails(2, "release m1").has(["`ensemble mailbox release` does that"]);
-}
-
-#[test]
-fn an_id_may_be_shortened_as_long_as_it_is_unique() {
-    let bed = Bed::new();
-    for id in ["task-one", "task-two", "other"] {
-        bed.ok(&format!("send --to w1 --id {id} x"));
-        bed.ok("recv --as w1");
-    }
-    bed.fails(1, "settle task --as w1").has(["2 ids begin with `task`: task-one, task-two"]);
-    assert_eq!(bed.ok("settle task-o --as w1"), "settled task-one\n");
-    assert_eq!(bed.ok("mailbox release oth --as w1"), "released other\n");
-    bed.ok("why task-o").has(["w1 finished \"x\""]);
-    bed.fails(3, "settle nothing --as w1").has(["nothing"]);
-}
-
-#[test]
-fn a_failure_under_json_is_one_line_with_a_code() {
+fn a_failure_under_json_is_one_line_with_a_code_and_short_words_run_their_commands() {
     let bed = Bed::new();
     let error = |code: i32, line: &str| -> Value {
         let said = bed.fails(code, line);
@@ -193,4 +180,7 @@ fn a_failure_under_json_is_one_line_with_a_code() {
     assert_eq!(error(2, "--json dead")["message"], "`ensemble dead` lacks its command");
     assert_eq!(error(2, "--json ack m1")["hint"], "`ensemble settle` does that");
     assert_eq!(error(3, "recv --as w1 --json")["code"], "nothing");
+    assert_eq!(bed.ok("tmux-status"), bed.ok("admin tmux-status"));
+    bed.ok("watch --help").has(["Usage: ensemble admin watch"]);
+    bed.fails(2, "release m1").has(["`ensemble mailbox release` does that"]);
 }

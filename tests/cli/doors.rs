@@ -82,32 +82,6 @@ fn a_message_of_each_kind_has_one_shape_at_all_doors() {
 }
 
 #[test]
-fn hints_name_tools_to_a_model() {
-    let bed = Bed::new();
-    send_each_kind(&bed);
-    let mut mcp = Mcp::of(&bed, "w1");
-    let taken = |mcp: &mut Mcp, id: &str| mcp.object("recv", &json!({ "id": id }));
-    let message = taken(&mut mcp, "plain");
-    let settle = r#"settle {"id":"plain"}"#;
-    assert_eq!(message["commands"]["settle"], settle);
-    assert_eq!(message["commands"]["reply"], r#"reply {"id":"plain","message":"TEXT"}"#);
-    let asked = taken(&mut mcp, "stop.request");
-    let no = r#"shutdown_response {"request_id":"stop","approve":false,"reason":"TEXT"}"#;
-    assert_eq!(asked["commands"]["reject"], no);
-    let gated = taken(&mut mcp, "needs-plan");
-    assert!(gated["plan"].as_str().unwrap().contains("`plan_approval {"), "{gated}");
-    let (refused, why) = mcp.ask("settle", &json!({ "id": "needs-plan" }));
-    let hint = r#"plan_approval {"plan":"TEXT","task_id":"t-9","to":"lead"}"#;
-    assert!(refused && why.contains(hint) && !why.contains("ensemble"), "{why}");
-    // What is said can be called as it is said, with its shortened id.
-    let message = taken(&mut mcp, &bed.send("under a whole id"));
-    let said = message["commands"]["settle"].as_str().unwrap().split_once(' ').unwrap();
-    assert!(!said.1.contains(message["id"].as_str().unwrap()), "{message}");
-    let settled = mcp.object(said.0, &serde_json::from_str(said.1).unwrap());
-    settled.fits(json!({ "id": message["id"], "state": "settled" }));
-}
-
-#[test]
 fn no_door_settles_a_question_without_its_answer() {
     let bed = Bed::new();
     let (mut mcp, mut api) = (Mcp::of(&bed, "w1"), Client::new(&bed));
@@ -290,7 +264,7 @@ fn a_field_gets_the_same_answer_at_every_door() {
 }
 
 #[test]
-fn tools_name_the_field_of_a_wrong_name() {
+fn tools_name_the_field_of_a_wrong_name_and_hints_name_tools() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
     for (tool, field, mut call) in [
@@ -305,4 +279,24 @@ fn tools_name_the_field_of_a_wrong_name() {
         let fault = format!("nothing was done: {field}: `a b` has ' '");
         assert!(refused && said.starts_with(&fault), "{tool}: {said}");
     }
+    send_each_kind(&bed);
+    let taken = |mcp: &mut Mcp, id: &str| mcp.object("recv", &json!({ "id": id }));
+    let message = taken(&mut mcp, "plain");
+    let settle = r#"settle {"id":"plain"}"#;
+    assert_eq!(message["commands"]["settle"], settle);
+    assert_eq!(message["commands"]["reply"], r#"reply {"id":"plain","message":"TEXT"}"#);
+    let asked = taken(&mut mcp, "stop.request");
+    let no = r#"shutdown_response {"request_id":"stop","approve":false,"reason":"TEXT"}"#;
+    assert_eq!(asked["commands"]["reject"], no);
+    let gated = taken(&mut mcp, "needs-plan");
+    assert!(gated["plan"].as_str().unwrap().contains("`plan_approval {"), "{gated}");
+    let (refused, why) = mcp.ask("settle", &json!({ "id": "needs-plan" }));
+    let hint = r#"plan_approval {"plan":"TEXT","task_id":"t-9","to":"lead"}"#;
+    assert!(refused && why.contains(hint) && !why.contains("ensemble"), "{why}");
+    // What is said can be called as it is said, with its shortened id.
+    let message = taken(&mut mcp, &bed.send("under a whole id"));
+    let said = message["commands"]["settle"].as_str().unwrap().split_once(' ').unwrap();
+    assert!(!said.1.contains(message["id"].as_str().unwrap()), "{message}");
+    let settled = mcp.object(said.0, &serde_json::from_str(said.1).unwrap());
+    settled.fits(json!({ "id": message["id"], "state": "settled" }));
 }

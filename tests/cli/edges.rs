@@ -50,7 +50,7 @@ fn sparse(path: &std::path::Path) {
 }
 
 #[test]
-fn a_message_of_a_gibibyte_is_refused_unread() {
+fn a_message_of_a_gibibyte_is_refused_and_a_report_is_put_aside_unread() {
     let bed = Bed::new();
     sparse(&bed.project().join("large"));
     let little = format!("-v {LITTLE}");
@@ -61,6 +61,19 @@ fn a_message_of_a_gibibyte_is_refused_unread() {
     limited(&bed, &little, "recv --as w1").ends(3);
     let letters = bed.json("dead list");
     assert!(letters[0]["reason"].as_str().unwrap().contains("1073741824 bytes"), "{letters:?}");
+    let watcher = bed.start("watch");
+    until_it_listens(&watcher);
+    sparse(&bed.project().join("large"));
+    let report = bed.project().join("queue/reports/large-completed.yaml");
+    fs::rename(bed.project().join("large"), &report).unwrap();
+    eventually("it is put aside", || !report.exists());
+    eventually("it is recorded", || {
+        bed.ok("log --type file.rejected").contains("has 1073741824 bytes, the limit is 1048576")
+    });
+    let most = peak(&watcher);
+    assert!(most < 200_000, "{most} KiB");
+    interrupt(watcher);
+    println!("the watcher's peak: {most} KiB");
 }
 
 #[test]
@@ -80,24 +93,6 @@ fn peak(process: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-#[test]
-fn a_report_of_a_gibibyte_is_put_aside_unread() {
-    let bed = Bed::new();
-    let watcher = bed.start("watch");
-    until_it_listens(&watcher);
-    sparse(&bed.project().join("large"));
-    let report = bed.project().join("queue/reports/large-completed.yaml");
-    fs::rename(bed.project().join("large"), &report).unwrap();
-    eventually("it is put aside", || !report.exists());
-    eventually("it is recorded", || {
-        bed.ok("log --type file.rejected").contains("has 1073741824 bytes, the limit is 1048576")
-    });
-    let most = peak(&watcher);
-    assert!(most < 200_000, "{most} KiB");
-    interrupt(watcher);
-    println!("the watcher's peak: {most} KiB");
 }
 
 fn interrupt(watcher: Child) {

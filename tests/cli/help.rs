@@ -69,7 +69,7 @@ fn help_fits_a_terminal() {
 }
 
 #[test]
-fn help_explains_commands_and_groups() {
+fn help_explains_commands_and_groups_and_its_short_form_is_shorter() {
     let bed = Bed::empty();
     assert_eq!(bed.ok("help"), bed.ok("--help"));
     assert_eq!(bed.ok("help task add"), bed.ok("task add --help"));
@@ -87,11 +87,6 @@ fn help_explains_commands_and_groups() {
     let agent = bed.ok("agent -h");
     agent.has(["\n  join "]).lacks(["\n  heartbeat "]);
     assert!(bed.ok("help programs").contains("\n  agent heartbeat "));
-}
-
-#[test]
-fn short_help_is_shorter() {
-    let bed = Bed::empty();
     let flags = |help: &str| help.lines().filter(|line| line.contains(" --")).count();
     let (short, long) = (bed.ok("send -h"), bed.ok("send --help"));
     let (_, options) = short.split_once("Options:").unwrap();

@@ -19,7 +19,7 @@ fn bed() -> Bed {
 }
 
 #[test]
-fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
+fn findings_fail_the_run_or_warn_in_the_format_of_each_reader() {
     let bed = bed();
     bed.write_file("clean.md", "Worker-1 fixed 4 bugs.\n");
     bed.write_file("vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
@@ -33,11 +33,6 @@ fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
     assert_eq!(bed.run("admin lint --ban fixed clean.md").code, 1);
     bed.fails(1, "admin lint gone.md absent.md").has(["gone.md", "absent.md"]);
     bed.fails(2, "admin lint");
-}
-
-#[test]
-fn every_format_is_what_its_readers_expect() {
-    let bed = bed();
     bed.write_file("vague.md", "some\n");
     let lines = |line: &str| bed.run(line).stdout;
     let json = objects(&lines("admin lint --json vague.md"));
@@ -49,7 +44,7 @@ fn every_format_is_what_its_readers_expect() {
 }
 
 #[test]
-fn reports_keep_their_contract_and_name_places_that_exist() {
+fn reports_keep_their_contract_and_the_project_bans_words_of_its_own() {
     let bed = bed();
     let report =
         "task_id: t\nstatus: success\nworker_id: worker-1\nsummary: 3 of 3 (100%), src/a.rs:2\n";
@@ -69,11 +64,6 @@ fn reports_keep_their_contract_and_name_places_that_exist() {
         bed.run_with("admin lint --require who,count -", b"worker-1 did 3 of them\n").code,
         0
     );
-}
-
-#[test]
-fn the_project_bans_and_allows_words_of_its_own() {
-    let bed = bed();
     bed.configure("lint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n");
     bed.write_file("a.md", "several asap\n");
     let ran = bed.run("admin lint a.md");

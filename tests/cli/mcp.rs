@@ -358,7 +358,7 @@ fn post(url: &str, headers: &[(&str, &str)], body: &str) -> u16 {
 }
 
 #[test]
-fn http_wants_the_token_and_refuses_strangers() {
+fn http_wants_the_token_refuses_strangers_and_says_what_is_wrong() {
     let bed = project();
     let (_server, url, token) = serve(&bed);
     let bearer = format!("Bearer {token}");
@@ -369,13 +369,7 @@ fn http_wants_the_token_and_refuses_strangers() {
     assert_eq!(with("Origin", "http://localhost:3000"), 200);
     assert_eq!(with("Origin", "https://evil.example"), 403);
     assert_eq!(with("Host", "evil.example"), 403);
-}
-
-#[test]
-fn http_says_what_is_wrong_as_the_specification_does() {
-    let bed = project();
-    let (_server, url, token) = serve(&bed);
-    let own = ("Authorization", format!("Bearer {token}").as_str());
+    let own = ("Authorization", bearer.as_str());
     let revision = ("MCP-Protocol-Version", "2025-11-25");
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }).to_string();
     let session = ("Mcp-Session-Id", "no-such-session");

@@ -63,7 +63,7 @@ fn a_sprint_has_a_scope_and_numbers() {
 }
 
 #[test]
-fn a_discovery_becomes_a_task_or_waits() {
+fn a_discovery_becomes_a_task_or_waits_and_planners_decide_about_tasks() {
     let bed = bed();
     assert_eq!(bed.ok("board discover list"), "none\n");
     let found = bed
@@ -81,6 +81,14 @@ fn a_discovery_becomes_a_task_or_waits() {
     assert_eq!(bed.ok("board discover defer d-3"), "d-3 deferred\n");
     assert_eq!(bed.ok("board discover list --immediate"), "none\n");
     assert!(bed.ok("board discover list").contains("d-1        immediate  ann"));
+    bed.ok("task add c -d third --spec s.md --done-when works --draft");
+    assert_eq!(bed.ok("task finalize c"), "c UNCLAIMED\n");
+    assert!(bed.fails(1, "task finalize c").contains("its status is UNCLAIMED"));
+    bed.ok("task block c --reason stuck --question why?");
+    assert_eq!(bed.ok("task unblock c"), "c UNCLAIMED\n");
+    bed.ok("task block c --reason stuck --question why?");
+    assert_eq!(bed.object("task abandon c --reason useless")["status"], "ABANDONED");
+    assert!(bed.fails(1, "task unblock c").contains("its status is ABANDONED"));
 }
 
 #[test]
@@ -146,19 +154,6 @@ fn resuming_acknowledges_the_circuit_breaker() {
     bed.object("resume").fits(json!({ "acknowledged": true, "by": "operator" }));
     assert_eq!(bed.object("board analyze")["verdict"], "OK");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "OK");
-}
-
-#[test]
-fn planners_decide_about_tasks() {
-    let bed = bed();
-    bed.ok("task add c -d third --spec s.md --done-when works --draft");
-    assert_eq!(bed.ok("task finalize c"), "c UNCLAIMED\n");
-    assert!(bed.fails(1, "task finalize c").contains("its status is UNCLAIMED"));
-    bed.ok("task block c --reason stuck --question why?");
-    assert_eq!(bed.ok("task unblock c"), "c UNCLAIMED\n");
-    bed.ok("task block c --reason stuck --question why?");
-    assert_eq!(bed.object("task abandon c --reason useless")["status"], "ABANDONED");
-    assert!(bed.fails(1, "task unblock c").contains("its status is ABANDONED"));
 }
 
 #[test]

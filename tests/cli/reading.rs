@@ -50,18 +50,13 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
 }
 
 #[test]
-fn inbox_shows_refused_messages() {
+fn inbox_shows_refused_and_unreadable_messages() {
     let bed = Bed::new();
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
     bed.fails(75, "send --to small --as boss -m 2");
     bed.ok("inbox small").has(["full: 1 message refused", "from boss"]);
     assert!(bed.ok("status").contains("full: 1 message refused"));
-}
-
-#[test]
-fn inbox_shows_unreadable_messages() {
-    let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "priority: [\n").unwrap();
     let shown = bed.object("inbox w1");
     assert_eq!(shown["id"], "broken");
@@ -225,7 +220,7 @@ fn status_counts_a_deep_backlog_only_so_far() {
 }
 
 #[test]
-fn the_log_has_a_line_a_record() {
+fn the_log_has_a_line_a_record_and_skips_other_lines() {
     let bed = Bed::new();
     let id = bed.send("x");
     bed.ok("recv --as w1");
@@ -246,11 +241,6 @@ fn the_log_has_a_line_a_record() {
     assert_eq!(bed.ok("log --since 2126-01-01T00:00:00Z"), "");
     assert!(bed.fails(2, "log --since soon").contains("neither a time nor a duration"));
     bed.ok("log --limit 1").has([&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")]);
-}
-
-#[test]
-fn the_log_skips_lines_that_are_not_records() {
-    let bed = Bed::new();
     let logs = bed.project().join(".ensemble/logs");
     let segment = std::fs::read_dir(&logs)
         .unwrap()
@@ -268,7 +258,7 @@ fn the_log_skips_lines_that_are_not_records() {
 }
 
 #[test]
-fn doctor_looks_at_everything_and_leaves_nothing() {
+fn doctor_looks_at_everything_leaves_nothing_and_finds_locks_that_do_not_lock() {
     let bed = Bed::new();
     let ran = bed.run("doctor --json");
     let checks = crate::bed::objects(&ran.stdout);
@@ -279,22 +269,7 @@ fn doctor_looks_at_everything_and_leaves_nothing() {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
     assert_eq!(std::fs::read_dir(bed.project().join("queue/tmp")).unwrap().count(), 0);
-}
-
-#[test]
-fn doctor_names_missing_programs_and_a_missing_queue() {
-    let bed = Bed::empty();
-    let mut doctor = bed.command(&["doctor"]);
-    let ran = crate::bed::ran(doctor.env("PATH", "/nowhere").output().unwrap());
-    assert_eq!(ran.code, 5);
-    ran.shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
-    ran.shows(["fail  queue"]).says(["2 checks failed"]);
-}
-
-/// As on a file system whose `flock` always succeeds: there, documents would lose updates.
-#[test]
-fn doctor_finds_locks_that_do_not_lock() {
-    let bed = Bed::new();
+    // As on a file system whose `flock` always succeeds: there, documents would lose updates.
     let (source, library) = (bed.project().join("locks.c"), bed.project().join("locks.so"));
     let no_lock = "int flock(int file, int how) { (void)file; (void)how; return 0; }\n";
     std::fs::write(&source, no_lock).unwrap();
@@ -308,6 +283,16 @@ fn doctor_finds_locks_that_do_not_lock() {
     let ran = crate::bed::ran(doctor);
     ran.shows(["two have the same lock", "use a local one"]);
     assert_ne!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn doctor_names_missing_programs_and_a_missing_queue() {
+    let bed = Bed::empty();
+    let mut doctor = bed.command(&["doctor"]);
+    let ran = crate::bed::ran(doctor.env("PATH", "/nowhere").output().unwrap());
+    assert_eq!(ran.code, 5);
+    ran.shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
+    ran.shows(["fail  queue"]).says(["2 checks failed"]);
 }
 
 fn on_a_terminal(bed: &Bed, line: &str) -> String {

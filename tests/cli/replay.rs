@@ -76,7 +76,7 @@ fn message(bed: &Bed, below: &str) -> PathBuf {
 }
 
 #[test]
-fn the_log_matches_the_disk() {
+fn the_log_matches_the_disk_and_every_kind_of_tampering_is_found() {
     let bed = bed();
     let (code, rows) = replay(&bed, "--strict");
     assert_eq!((code, differences(&rows)), (0, Vec::new()), "{rows:#?}");
@@ -84,36 +84,6 @@ fn the_log_matches_the_disk() {
     summary.fits(json!({ "messages": 6, "tasks": 1, "steps": 1, "log_is_whole": true }));
     assert!(bed.ok("log replay").starts_with("as the log tells"));
     assert!(Bed::empty().fails(3, "log replay").contains("there is no event log"));
-}
-
-#[test]
-fn a_part_that_cannot_be_read_is_said_and_keeps_no_other_from_the_comparison() {
-    for part in [
-        "queue/mailbox/w1/mailbox.yaml",
-        "queue/mailbox/w1/cur",
-        "queue/requests/stop/request.yaml",
-        ".ensemble/state.yaml",
-        ".ensemble/steps.db",
-    ] {
-        let bed = bed();
-        bed.ok("send --to lead --as w1 --id other hello");
-        bed.ok("request shutdown w1 --as lead --id stop");
-        break_part(&bed.project().join(part), "wrong");
-        let (code, rows) = replay(&bed, "--strict");
-        assert_eq!((code, differences(&rows)), (1, Vec::new()), "{part}: {rows:#?}");
-        let unread: Vec<&str> = rows.iter().filter_map(|row| row["unread"].as_str()).collect();
-        assert!(matches!(unread[..], [path] if part.starts_with(path)), "{part}: {rows:#?}");
-        let shown = bed.run("log replay").stdout;
-        assert!(shown.contains("not read  "), "{part}: {shown}");
-        fs::remove_file(bed.mailbox("lead/new/other.yaml")).unwrap();
-        let (code, rows) = replay(&bed, "");
-        let found = vec!["contradiction message other".to_owned()];
-        assert_eq!((code, differences(&rows)), (4, found), "{part}: {rows:#?}");
-    }
-}
-
-#[test]
-fn every_kind_of_tampering_is_found() {
     let held = "cur/held@w1@1.yaml";
     let cases: [(&str, &str, &str); 10] = [
         ("remove", "new/waits.yaml", "contradiction message waits"),
@@ -127,7 +97,6 @@ fn every_kind_of_tampering_is_found() {
         ("copy", held, "contradiction message held"),
         ("remove", "lease/extended@1.yaml", "contradiction message extended"),
     ];
-    let bed = bed();
     for (from, to, expected) in cases {
         let keep =
             std::fs::read(message(&bed, if from.contains('/') { from } else { to })).unwrap();
@@ -154,6 +123,32 @@ fn every_kind_of_tampering_is_found() {
         assert!(row["record"].as_str().unwrap().starts_with("session-"), "{row}");
         undo();
         assert_eq!(replay(&bed, "--strict").0, 0, "{from} {to} was not undone");
+    }
+}
+
+#[test]
+fn a_part_that_cannot_be_read_is_said_and_keeps_no_other_from_the_comparison() {
+    for part in [
+        "queue/mailbox/w1/mailbox.yaml",
+        "queue/mailbox/w1/cur",
+        "queue/requests/stop/request.yaml",
+        ".ensemble/state.yaml",
+        ".ensemble/steps.db",
+    ] {
+        let bed = bed();
+        bed.ok("send --to lead --as w1 --id other hello");
+        bed.ok("request shutdown w1 --as lead --id stop");
+        break_part(&bed.project().join(part), "wrong");
+        let (code, rows) = replay(&bed, "--strict");
+        assert_eq!((code, differences(&rows)), (1, Vec::new()), "{part}: {rows:#?}");
+        let unread: Vec<&str> = rows.iter().filter_map(|row| row["unread"].as_str()).collect();
+        assert!(matches!(unread[..], [path] if part.starts_with(path)), "{part}: {rows:#?}");
+        let shown = bed.run("log replay").stdout;
+        assert!(shown.contains("not read  "), "{part}: {shown}");
+        fs::remove_file(bed.mailbox("lead/new/other.yaml")).unwrap();
+        let (code, rows) = replay(&bed, "");
+        let found = vec!["contradiction message other".to_owned()];
+        assert_eq!((code, differences(&rows)), (4, found), "{part}: {rows:#?}");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::servers::two_hosts;
 use crate::tmux_support::eventually;
 
 #[test]
-fn a_pause_on_one_host_is_obeyed_on_another_without_a_watcher() {
+fn a_pause_is_obeyed_on_all_hosts_without_a_watcher_and_a_file_on_its_own_alone() {
     let (_server, [near, far]) = two_hosts();
     near.ok("mailbox add bob");
     assert!(far.fails(3, "resume").contains("nothing stops the team"));
@@ -22,16 +22,10 @@ fn a_pause_on_one_host_is_obeyed_on_another_without_a_watcher() {
     assert!(far.fails(3, "recv --as bob").contains("(lunch): no agent begins anything now"));
     assert_eq!(far.ok("resume"), "resumed: PAUSE removed\n");
     assert_eq!(near.object("recv --as bob")["id"], json!("m1"));
-}
-
-#[test]
-fn a_file_on_one_host_stops_that_host_alone() {
-    let (_server, [near, far]) = two_hosts();
-    near.ok("mailbox add bob");
     near.write_file(".ensemble/PAUSE", "");
-    near.ok("send --to bob --type task --task t1 --id m1 -m work");
+    near.ok("send --to bob --type task --task t3 --id m3 -m work");
     near.fails(3, "recv --as bob");
-    assert_eq!(far.object("recv --as bob")["id"], json!("m1"));
+    assert_eq!(far.object("recv --as bob")["id"], json!("m3"));
     assert_eq!(near.ok("resume"), "resumed: PAUSE removed\n");
     assert!(!near.project().join(".ensemble/PAUSE").exists());
 }

@@ -281,7 +281,7 @@ fn every_screen_shows_states_and_tasks_in_their_places_and_colours() {
 }
 
 #[test]
-fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
+fn everything_can_be_read_nothing_is_loaded_keys_open_stories_and_axe_finds_nothing() {
     let Some((_bed, page, mut browser)) = stage() else { return };
     for (name, screen) in SCREENS {
         browser.open(&page, screen);
@@ -292,16 +292,6 @@ fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
         let loaded = "performance.getEntriesByType('resource').length";
         assert_eq!(browser.evaluate(loaded), 0, "{name}");
     }
-}
-
-fn open_story(browser: &mut Browser) -> String {
-    let text = "(() => { const d = document.getElementById('story'); return d.open ? d.innerText : '' })()";
-    browser.evaluate(text).as_str().unwrap().to_owned()
-}
-
-#[test]
-fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
-    let Some((_bed, page, mut browser)) = stage() else { return };
     for screen in [DESK, DARK_PHONE] {
         browser.open(&page, screen);
         assert_eq!(open_story(&mut browser), "");
@@ -320,6 +310,23 @@ fn a_click_and_the_keyboard_open_the_story_of_a_bar() {
         open_story(&mut browser).has(["Agent worker-7", "<script>: run"]);
         browser.press("Escape");
     }
+    let Some(axe) = axe() else {
+        println!("skipped: axe-core cannot be installed (npm install axe-core)");
+        return;
+    };
+    for (name, screen) in [("desk", DESK), ("dark-phone", DARK_PHONE)] {
+        browser.open(&page, screen);
+        browser.evaluate(&axe);
+        let found = browser.promised(
+            "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)))",
+        );
+        assert_eq!(found, json!([]), "{name}");
+    }
+}
+
+fn open_story(browser: &mut Browser) -> String {
+    let text = "(() => { const d = document.getElementById('story'); return d.open ? d.innerText : '' })()";
+    browser.evaluate(text).as_str().unwrap().to_owned()
 }
 
 fn axe() -> Option<String> {
@@ -335,23 +342,6 @@ fn axe() -> Option<String> {
     let is_required = std::env::var("ENSEMBLE_TEST_CLIENTS").is_ok_and(|v| v == "required");
     assert!(found.is_some() || !is_required, "axe-core cannot be installed");
     found
-}
-
-#[test]
-fn axe_finds_nothing_that_keeps_people_out() {
-    let Some((_bed, page, mut browser)) = stage() else { return };
-    let Some(axe) = axe() else {
-        println!("skipped: axe-core cannot be installed (npm install axe-core)");
-        return;
-    };
-    for (name, screen) in [("desk", DESK), ("dark-phone", DARK_PHONE)] {
-        browser.open(&page, screen);
-        browser.evaluate(&axe);
-        let found = browser.promised(
-            "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + ' ' + n.failureSummary)))",
-        );
-        assert_eq!(found, json!([]), "{name}");
-    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn completed(bed: &Bed, line: &str) -> Vec<String> {
 }
 
 #[test]
-fn bash_completes_verbs_flags_and_mailboxes() {
+fn bash_completes_verbs_flags_mailboxes_and_the_beginning_of_an_id() {
     let bed = Bed::new();
     assert_eq!(completed(&bed, "ensemble se"), ["send", "settle"]);
     assert!(completed(&bed, "ensemble send --pri").contains(&"--priority".to_owned()));
@@ -40,11 +40,6 @@ fn bash_completes_verbs_flags_and_mailboxes() {
     bed.ok("mailbox add far --queue elsewhere/queue");
     assert_eq!(completed(&bed, "ensemble --queue elsewhere/queue send --to f"), ["far"]);
     assert_eq!(completed(&bed, "ensemble --queue nowhere send --to f"), [""]);
-}
-
-#[test]
-fn bash_completes_the_beginning_of_an_id() {
-    let bed = Bed::new();
     for id in ["task-one", "other", "buried"] {
         bed.ok(&format!("send --to w1 --id {id} x"));
     }

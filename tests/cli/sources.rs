@@ -98,8 +98,32 @@ fn told(state: &str, source: &str, evidence: String) -> (String, String, String)
 }
 
 #[test]
-fn a_configured_server_is_queried_and_its_answer_is_reported() {
-    let (server, team) = (busy(), Team::new(""));
+fn an_agent_that_was_started_with_a_port_needs_no_address() {
+    let server = busy();
+    let team = Team::new(&format!("--port {}", server.address.port()));
+    team.configure("{password_env: WORD}");
+    let heard = format!("machine-readable: busy: busy (http://{})", server.address);
+    assert_eq!(team.inspect(Some("s3cret")), told("busy", "machine-readable", heard));
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_named_and_a_configured_server_is_queried() {
+    let team = Team::new("");
+    let (state, _, evidence) = team.inspect(None);
+    assert_eq!(state, "ready");
+    evidence.has(["--port"]);
+    for (server, words) in [
+        ("{address: 'http://192.0.2.1:4096'}", "remote: true"),
+        ("{address: 'https://127.0.0.1:4096'}", "agents.w1.server"),
+        ("{address: 'http://127.0.0.1:4096', password: s3cret}", "password"),
+        ("{password_env: A, password_file: b}", "one of"),
+    ] {
+        team.configure(server);
+        let ran = team.run("agent inspect w1", None);
+        assert_ne!(ran.code, 0, "{server}: {ran:?}");
+        assert!(ran.stderr.contains(words), "{server}: {ran:?}");
+    }
+    let server = busy();
     let at = format!("http://{}", server.address);
     team.configure(&format!("{{address: '{at}', password_env: WORD}}"));
     let heard = format!("machine-readable: busy: busy ({at})");
@@ -119,32 +143,4 @@ fn a_configured_server_is_queried_and_its_answer_is_reported() {
     assert_eq!(team.bed.run("send --to w1 -m mail").code, 0);
     team.run("agent nudge w1", None).ends(75).says(["busy"]);
     team.run("agent ping w1", None).ends(1).says(["opencode is busy"]);
-}
-
-#[test]
-fn an_agent_that_was_started_with_a_port_needs_no_address() {
-    let server = busy();
-    let team = Team::new(&format!("--port {}", server.address.port()));
-    team.configure("{password_env: WORD}");
-    let heard = format!("machine-readable: busy: busy (http://{})", server.address);
-    assert_eq!(team.inspect(Some("s3cret")), told("busy", "machine-readable", heard));
-}
-
-#[test]
-fn mistakes_in_the_configuration_are_named() {
-    let team = Team::new("");
-    let (state, _, evidence) = team.inspect(None);
-    assert_eq!(state, "ready");
-    evidence.has(["--port"]);
-    for (server, words) in [
-        ("{address: 'http://192.0.2.1:4096'}", "remote: true"),
-        ("{address: 'https://127.0.0.1:4096'}", "agents.w1.server"),
-        ("{address: 'http://127.0.0.1:4096', password: s3cret}", "password"),
-        ("{password_env: A, password_file: b}", "one of"),
-    ] {
-        team.configure(server);
-        let ran = team.run("agent inspect w1", None);
-        assert_ne!(ran.code, 0, "{server}: {ran:?}");
-        assert!(ran.stderr.contains(words), "{server}: {ran:?}");
-    }
 }

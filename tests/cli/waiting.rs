@@ -116,39 +116,7 @@ fn a_signal_does_not_cut_a_message_that_is_being_printed() {
 }
 
 #[test]
-fn a_sender_waits_until_its_message_is_acked_or_settled() {
-    let bed = Bed::new();
-    for state in ["acked", "settled"] {
-        let mut sender = bed.start(&format!("send --to w1 -m x --until {state} --wait 1h"));
-        let id = first_line(&mut sender);
-        assert_eq!(bed.object("recv --as w1")["id"], json!(id));
-        bed.ok(&format!("settle {id}"));
-        assert_eq!(end(sender).code, 0);
-    }
-}
-
-#[test]
-fn a_receipt_includes_the_earlier_ones() {
-    let bed = Bed::new();
-    bed.ok("send --to w1 --id a -m x");
-    bed.ok("recv --as w1");
-    assert_eq!(bed.object("send --to w1 --id a -m x --until notified")["state"], "acked");
-    bed.ok("settle a");
-    assert_eq!(bed.object("send --to w1 --id a -m x --until acked")["state"], "settled");
-    assert_eq!(bed.object("send --to w1 -m x --until stored")["state"], "stored");
-}
-
-#[test]
-fn a_sender_that_times_out_learns_the_messages_state() {
-    let bed = Bed::new();
-    let ran = bed.run("send --to w1 -m x --until acked --wait 50ms --json");
-    assert_eq!(ran.code, 3);
-    assert_eq!(objects(&ran.stdout)[0]["state"], "stored");
-    ran.says(["after 50ms the message is stored, not acked"]);
-}
-
-#[test]
-fn a_sender_is_told_when_its_message_dies() {
+fn a_sender_waits_until_its_message_is_acked_settled_or_dead_or_learns_its_state() {
     let bed = Bed::new();
     let mut sender = bed.start("send --to w1 -m x --expires 0 --until settled");
     let id = first_line(&mut sender);
@@ -156,6 +124,23 @@ fn a_sender_is_told_when_its_message_dies() {
     let ran = end(sender);
     assert_eq!(ran.code, 1);
     ran.says([&format!("`{id}` is a dead letter: expired"), "ensemble dead retry"]);
+    for state in ["acked", "settled"] {
+        let mut sender = bed.start(&format!("send --to w1 -m x --until {state} --wait 1h"));
+        let id = first_line(&mut sender);
+        assert_eq!(bed.object("recv --as w1")["id"], json!(id));
+        bed.ok(&format!("settle {id}"));
+        assert_eq!(end(sender).code, 0);
+    }
+    bed.ok("send --to w1 --id a -m x");
+    bed.ok("recv --as w1");
+    assert_eq!(bed.object("send --to w1 --id a -m x --until notified")["state"], "acked");
+    bed.ok("settle a");
+    assert_eq!(bed.object("send --to w1 --id a -m x --until acked")["state"], "settled");
+    assert_eq!(bed.object("send --to w1 -m x --until stored")["state"], "stored");
+    let ran = bed.run("send --to w1 -m x --until acked --wait 50ms --json");
+    assert_eq!(ran.code, 3);
+    assert_eq!(objects(&ran.stdout)[0]["state"], "stored");
+    ran.says(["after 50ms the message is stored, not acked"]);
 }
 
 #[test]

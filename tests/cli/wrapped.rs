@@ -218,19 +218,27 @@ fn a_persons_keys_and_ours_are_never_mixed() {
 }
 
 #[test]
-fn a_watcher_that_was_killed_comes_again() {
+fn a_wrapper_outlives_titles_silent_clients_its_watcher_and_a_stop() {
     let wrapped = Wrapped::start("--name w1", "0");
+    wrapped.press(&["title 2000000", "Enter"]);
+    eventually("the agent has set it", || wrapped.lines().contains(&"titled".to_owned()));
+    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
+    // Clients that ask nothing keep no other waiting.
+    let text = wrapped.bed.read_file(".ensemble/roster/w1.yaml");
+    let socket = text.lines().find_map(|line| line.trim().strip_prefix("socket: ")).unwrap();
+    let silent: Vec<_> = (0..3)
+        .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())
+        .collect();
+    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
+    drop(silent);
+    // A watcher that was killed comes again.
     let text = wrapped.bed.json("status").pop().unwrap()["watcher"]["holder"].to_string();
     let first = text.split("(pid ").nth(1).and_then(|rest| rest.split(')').next());
     let first: i32 = first.unwrap_or_else(|| panic!("{text}")).parse().unwrap();
     kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
     wrapped.send("w1");
     wrapped.is_told(1);
-}
-
-#[test]
-fn a_stopped_agent_stops_its_wrapper_and_goes_on_with_it() {
-    let wrapped = Wrapped::start("--name w1", "0");
+    // A stopped agent stops its wrapper, and continues with it.
     let (wrapper, agent) = (wrapped.wrapper().as_raw_pid(), wrapped.row()["pid"].clone());
     let stopped = |pid: &dyn std::fmt::Display| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -243,26 +251,6 @@ fn a_stopped_agent_stops_its_wrapper_and_goes_on_with_it() {
     eventually("the agent goes on", || !stopped(&agent));
     wrapped.press(&["quit 4", "Enter"]);
     wrapped.shows("left 4 icanon");
-}
-
-#[test]
-fn a_title_of_megabytes_hides_nothing_of_the_terminal() {
-    let wrapped = Wrapped::start("--name w1", "0");
-    wrapped.press(&["title 2000000", "Enter"]);
-    eventually("the agent has set it", || wrapped.lines().contains(&"titled".to_owned()));
-    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
-}
-
-#[test]
-fn a_client_that_asks_nothing_keeps_no_other_waiting() {
-    let wrapped = Wrapped::start("--name w1", "0");
-    let text = wrapped.bed.read_file(".ensemble/roster/w1.yaml");
-    let socket = text.lines().find_map(|line| line.trim().strip_prefix("socket: ")).unwrap();
-    let silent: Vec<_> = (0..3)
-        .map(|_| std::os::unix::net::UnixStream::connect(socket.trim_matches('"')).unwrap())
-        .collect();
-    wrapped.bed.ok("agent inspect w1").has(["terminal, claude, running claude"]);
-    drop(silent);
 }
 
 #[test]

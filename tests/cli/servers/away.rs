@@ -67,7 +67,7 @@ fn views_say_that_the_servers_are_away_and_recover() {
 }
 
 #[test]
-fn an_old_report_of_another_host_is_not_shown_as_current() {
+fn an_old_report_is_not_shown_as_current_and_a_mistyped_team_is_an_error_and_not_created() {
     let server = Server::start();
     let bed = bed_with_mail(&server, &fresh_team());
     let agent = json!({
@@ -86,32 +86,6 @@ fn an_old_report_of_another_host_is_not_shown_as_current() {
     let long_ago = SystemTime::now() - Duration::from_secs(600);
     fs::File::options().write(true).open(file).unwrap().set_modified(long_ago).unwrap();
     assert_eq!(state(), "unknown");
-}
-
-#[test]
-fn a_live_view_that_was_opened_while_the_servers_were_away_recovers() {
-    let server = Server::start();
-    let team = fresh_team();
-    let bed = bed_with_mail(&server, &team);
-    server.kill();
-    set_patience(&bed, PATIENCE_SECONDS);
-    let screen = Screen::start(&bed.project(), "top", (100, 20));
-    eventually("it says that they are away", || screen.text().contains("SERVERS AWAY"));
-    let text = screen.text();
-    text.lacks(["nothing needs you", "unread"]);
-    server.run();
-    eventually("it shows what is there", || {
-        let text = screen.text();
-        text.contains("1 unread") && !text.contains("SERVERS AWAY")
-    });
-    server.kill();
-    eventually("it says that they are away again", || screen.text().contains("SERVERS AWAY"));
-}
-
-#[test]
-fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
-    let server = Server::start();
-    let bed = bed_with_mail(&server, &fresh_team());
     let mistyped = fresh_team();
     configure(&bed, &server, &mistyped);
     set_patience(&bed, PATIENCE_SECONDS);
@@ -134,6 +108,26 @@ fn a_mistyped_team_is_an_error_of_each_reader_and_is_not_created() {
     assert!(created.is_err_and(|error| error.to_string().contains("has no team")));
     bed.ok("mailbox add w1");
     assert_eq!(bed.run("send --to w1 -m found").code, 0);
+}
+
+#[test]
+fn a_live_view_that_was_opened_while_the_servers_were_away_recovers() {
+    let server = Server::start();
+    let team = fresh_team();
+    let bed = bed_with_mail(&server, &team);
+    server.kill();
+    set_patience(&bed, PATIENCE_SECONDS);
+    let screen = Screen::start(&bed.project(), "top", (100, 20));
+    eventually("it says that they are away", || screen.text().contains("SERVERS AWAY"));
+    let text = screen.text();
+    text.lacks(["nothing needs you", "unread"]);
+    server.run();
+    eventually("it shows what is there", || {
+        let text = screen.text();
+        text.contains("1 unread") && !text.contains("SERVERS AWAY")
+    });
+    server.kill();
+    eventually("it says that they are away again", || screen.text().contains("SERVERS AWAY"));
 }
 
 #[test]

@@ -124,8 +124,8 @@ fn asks(team: &Team, readiness: &str) {
     let yaml = team.bed.project().join("ensemble.yaml");
     let text = fs::read_to_string(&yaml).unwrap();
     let others = text.lines().filter(|line| !line.starts_with("readiness:"));
-    let lines: Vec<_> = others.chain([format!("readiness: {readiness}").as_str()]).collect();
-    fs::write(&yaml, lines.join("\n")).unwrap();
+    let others: String = others.map(|line| format!("{line}\n")).collect();
+    fs::write(&yaml, format!("{others}readiness: {readiness}")).unwrap();
 }
 
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";

@@ -6,35 +6,7 @@ use super::Team;
 use crate::bed::{JsonMembers as _, SaidText as _};
 
 #[test]
-fn a_member_is_who_it_is_whatever_it_types() {
-    let team = Team::new();
-    team.up();
-    team.bed.ok("send --as operator --to worker-1 --id first -m work");
-    // By its pass.
-    let who = team.order("worker-1", "$E agent whoami --json");
-    who.shows([r#""agent":"worker-1","known_by":"pass""#]);
-    // Without the pass, by its pane, even from a deep descendant and without its name.
-    let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
-    let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
-    team.order("worker-1", &deep).shows([r#""agent":"worker-1","known_by":"process_tree""#]);
-    // From a sandbox with its own PID namespace, which hides its ancestors: by the pane it was started in.
-    let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
-    if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
-        let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));
-        who.shows([r#""agent":"worker-1","known_by":"hidden_pane""#]);
-    } else {
-        println!("skipped: this machine allows no process namespace");
-    }
-    // In its own name without `--as`.
-    team.order("worker-1", &format!("{bare} $E recv --json")).shows([r#""holder":"worker-1""#]);
-    assert_eq!(team.order("worker-1", "$E settle first").code, 0);
-    team.order("worker-1", "$E send --to worker-2 --id from-1 -m hello").ends(0);
-    let envelope = std::fs::read_to_string(team.bed.mailbox("worker-2/new/from-1.yaml")).unwrap();
-    envelope.has(["from: worker-1\n"]);
-}
-
-#[test]
-fn another_name_is_refused_and_recorded() {
+fn another_name_is_refused_and_recorded_and_a_member_is_who_it_is() {
     let team = Team::new();
     team.up();
     let as_other = team.order("worker-1", "$E send --as worker-2 --to conductor -m done");
@@ -60,6 +32,28 @@ fn another_name_is_refused_and_recorded() {
     assert_eq!(why, ["mismatch", "mismatch", "unknown_pass", "contradiction"]);
     refused[0].fits(json!({ "claimed": "worker-2", "actual": "worker-1", "verb": "send" }));
     assert_eq!(team.member("conductor")["unread"], 0);
+    team.bed.ok("send --as operator --to worker-1 --id first -m work");
+    // By its pass.
+    let who = team.order("worker-1", "$E agent whoami --json");
+    who.shows([r#""agent":"worker-1","known_by":"pass""#]);
+    // Without the pass, by its pane, even from a deep descendant and without its name.
+    let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
+    let deep = format!("{bare} sh -c 'sh -c \"\\$E agent whoami --json; true\"; true'");
+    team.order("worker-1", &deep).shows([r#""agent":"worker-1","known_by":"process_tree""#]);
+    // From a sandbox with its own PID namespace, which hides its ancestors: by the pane it was started in.
+    let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
+    if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
+        let who = team.order("worker-1", &format!("{bare} {sandbox} $E agent whoami --json"));
+        who.shows([r#""agent":"worker-1","known_by":"hidden_pane""#]);
+    } else {
+        println!("skipped: this machine allows no process namespace");
+    }
+    // In its own name without `--as`.
+    team.order("worker-1", &format!("{bare} $E recv --json")).shows([r#""holder":"worker-1""#]);
+    assert_eq!(team.order("worker-1", "$E settle first").code, 0);
+    team.order("worker-1", "$E send --to worker-2 --id from-1 -m hello").ends(0);
+    let envelope = std::fs::read_to_string(team.bed.mailbox("worker-2/new/from-1.yaml")).unwrap();
+    envelope.has(["from: worker-1\n"]);
 }
 
 #[test]

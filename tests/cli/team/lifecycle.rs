@@ -122,9 +122,36 @@ fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
 }
 
 #[test]
-fn a_spawned_agent_belongs_to_the_team() {
+fn what_cannot_be_started_is_refused_with_its_reason() {
+    let config = "  lost: {directory: nowhere}\n  odd: {env: {ENSEMBLE_AGENT_PASS: mine}}\n  \
+                  strange: {provider: emacs}\n";
+    let team = Team::with(&["conductor"], config);
+    for (name, said) in
+        [("lost", "nowhere"), ("odd", "ENSEMBLE_AGENT_PASS"), ("strange", "emacs"), ("who", "who")]
+    {
+        let ran = team.bed.run(&format!("up {name}"));
+        assert!(ran.code != 0 && ran.stderr.contains(said), "{name}: {ran:?}");
+    }
+    assert!(team.panes().is_empty(), "nothing was started");
+    team.bed.ok("up conductor");
+}
+
+#[test]
+fn nothing_secret_stands_on_a_command_line_and_a_spawned_agent_belongs_to_the_team() {
     let team = Team::with(&["conductor"], "");
     team.up();
+    let pass = team.order("conductor", "echo $ENSEMBLE_AGENT_PASS").stdout.trim().to_owned();
+    assert_eq!(pass.len(), 32, "{pass:?}");
+    for process in fs::read_dir("/proc").unwrap() {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(&pass));
+    }
+    for file in ["roster/conductor.yaml", "panes/conductor.yaml"] {
+        assert!(!holds(&team.bed.project().join(".ensemble").join(file), &pass), "{file}");
+    }
+    // Another window of the session does not inherit it, nor does the watcher.
+    let other = team.server().run(&["show-environment", "-t", "=crew:"]).unwrap().join("\n");
+    other.lacks(["AGENT_PASS"]);
     let mut command = team.bed.command(
         &[
             &words("agent start tester --role coder --json --command")[..],
@@ -153,39 +180,6 @@ fn a_spawned_agent_belongs_to_the_team() {
         "{failed:?}"
     );
     team.wait_for_state("broken", "gone");
-}
-
-#[test]
-fn what_cannot_be_started_is_refused_with_its_reason() {
-    let config = "  lost: {directory: nowhere}\n  odd: {env: {ENSEMBLE_AGENT_PASS: mine}}\n  \
-                  strange: {provider: emacs}\n";
-    let team = Team::with(&["conductor"], config);
-    for (name, said) in
-        [("lost", "nowhere"), ("odd", "ENSEMBLE_AGENT_PASS"), ("strange", "emacs"), ("who", "who")]
-    {
-        let ran = team.bed.run(&format!("up {name}"));
-        assert!(ran.code != 0 && ran.stderr.contains(said), "{name}: {ran:?}");
-    }
-    assert!(team.panes().is_empty(), "nothing was started");
-    team.bed.ok("up conductor");
-}
-
-#[test]
-fn nothing_secret_stands_on_a_command_line() {
-    let team = Team::with(&["conductor"], "");
-    team.up();
-    let pass = team.order("conductor", "echo $ENSEMBLE_AGENT_PASS").stdout.trim().to_owned();
-    assert_eq!(pass.len(), 32, "{pass:?}");
-    for process in fs::read_dir("/proc").unwrap() {
-        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
-        assert!(!String::from_utf8_lossy(&line).contains(&pass));
-    }
-    for file in ["roster/conductor.yaml", "panes/conductor.yaml"] {
-        assert!(!holds(&team.bed.project().join(".ensemble").join(file), &pass), "{file}");
-    }
-    // Another window of the session does not inherit it, nor does the watcher.
-    let other = team.server().run(&["show-environment", "-t", "=crew:"]).unwrap().join("\n");
-    other.lacks(["AGENT_PASS"]);
 }
 
 #[test]
@@ -375,19 +369,13 @@ fn without_an_inotify_instance_up_starts_a_watcher_that_polls_and_says_so() {
 }
 
 #[test]
-fn a_team_starts_although_the_persons_tmux_ends_without_clients() {
+fn a_team_starts_whatever_the_persons_tmux_does_and_a_copy_leaves_it_alone() {
     let team = Team::new();
     let home = team.bed.project().parent().unwrap().to_owned();
     fs::write(home.join(".tmux.conf"), "set -g exit-unattached on\nset -g destroy-unattached on\n")
         .unwrap();
     assert_eq!(of(&team.up(), "worker-1")["how"], "started");
     assert!(!team.pane("worker-1").dead);
-}
-
-#[test]
-fn a_copy_of_a_project_leaves_the_agents_of_the_original_alone() {
-    let team = Team::new();
-    team.up();
     team.wait_for_puppet("worker-1");
     let copy = team.bed.project().with_file_name("copy");
     let mut command = std::process::Command::new("cp");

@@ -23,7 +23,7 @@ impl Team {
 }
 
 #[test]
-fn a_watcher_that_was_killed_comes_back_with_the_next_verb() {
+fn a_watcher_that_was_killed_comes_back_with_the_next_verb_which_reads_no_table_of_locks() {
     let team = Team::with(&["conductor"], "");
     team.up();
     let hook = "echo '{}' | $E admin hook start --provider claude";
@@ -43,13 +43,7 @@ fn a_watcher_that_was_killed_comes_back_with_the_next_verb() {
     eventually("a watcher runs", || team.watcher().is_some());
     let sidecars = team.panes().into_iter().filter(|pane| pane.is_sidecar).count();
     assert_eq!(sidecars, 1);
-}
-
-/// While one process reads that table, each process of the machine that takes a lock waits.
-#[test]
-fn no_everyday_verb_reads_the_table_of_all_locks() {
-    let team = Team::with(&["conductor"], "");
-    team.up();
+    // While one process reads that table, each process of the machine that takes a lock waits.
     let trace = team.here("trace");
     for verb in ["send --as operator --to conductor -m x", "team", "status"] {
         let line = format!("strace -f -qq -e trace=openat -o {} $E {verb}", trace.display());

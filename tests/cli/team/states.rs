@@ -94,7 +94,7 @@ fn an_unsent_line_is_taken_back_and_a_persons_words_are_not() {
 }
 
 #[test]
-fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
+fn a_script_works_while_it_holds_something_and_mail_that_it_does_not_take_comes_first() {
     let team = Team::with(&["worker-1"], "");
     team.up();
     let idle = team.wait_for_state("worker-1", "idle");
@@ -117,12 +117,6 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
     assert!(team.member("worker-1")["last_sign_of_life"].is_string());
     assert_eq!(team.order("worker-1", "$E settle work").code, 0);
     assert_eq!(team.member("worker-1")["state"], "idle");
-}
-
-#[test]
-fn mail_that_an_idle_agent_does_not_take_comes_first() {
-    let team = Team::with(&["worker-1"], "");
-    team.up();
     team.wait_for_puppet("worker-1");
     team.wait_for_state("worker-1", "idle");
     let shown = || team.bed.ok("team");

@@ -249,7 +249,7 @@ fn what_a_usage_limit_has_refused_is_kept_and_said_again() {
 }
 
 #[test]
-fn it_has_our_tools_under_its_own_name() {
+fn it_has_our_tools_under_its_own_name_and_what_it_asks_is_decided_by_the_person() {
     let agent = Spoken::new();
     let asked = agent.notes("asked");
     let begun = asked.iter().find(|it| it["method"] == "session/new").unwrap();
@@ -262,11 +262,6 @@ fn it_has_our_tools_under_its_own_name() {
     }
     let mut tools = Mcp::at(tools.spawn().unwrap());
     assert_eq!(tools.object("whoami", &json!({}))["agent"], "w1");
-}
-
-#[test]
-fn what_it_asks_is_decided_by_the_person() {
-    let agent = Spoken::new();
     let bed = &agent.0.bed;
     bed.ok("send --to w1 --id first -m RUN:ensemble,settle,first");
     eventually("our verbs are allowed", || agent.notes("answers").len() == 1);

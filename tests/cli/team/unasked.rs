@@ -22,8 +22,8 @@ const WITH_A_FILE: [&str; 12] = [
 ];
 
 #[test]
-fn an_agent_reads_only_files_of_its_project_and_a_person_reads_any() {
-    let team = Team::with(&["worker-1"], "");
+fn an_agent_reads_acts_and_removes_nothing_outside_of_its_project_and_mailbox() {
+    let team = Team::with(&["worker-1", "worker-2"], "");
     team.up();
     let (project, secret) = (team.bed.project(), team.bed.project().with_file_name("secret.md"));
     fs::write(&secret, "the key\n").unwrap();
@@ -49,12 +49,6 @@ fn an_agent_reads_only_files_of_its_project_and_a_person_reads_any() {
     }
     team.order("worker-1", "echo the key | $E send --to conductor -f -").ends(0);
     team.bed.ok("send --to conductor -f ../secret.md");
-}
-
-#[test]
-fn an_agent_acts_in_no_other_project_and_a_person_in_any() {
-    let team = Team::with(&["worker-1"], "");
-    team.up();
     let other = team.bed.project().with_file_name("other");
     fs::create_dir(&other).unwrap();
     assert_eq!(team.shell(&format!("cd {} && $E init", other.display())).code, 0);
@@ -71,12 +65,6 @@ fn an_agent_acts_in_no_other_project_and_a_person_in_any() {
     assert_eq!(fs::read_dir(other.join("queue/mailbox/dispatch/new")).unwrap().count(), 0);
     assert_eq!(team.order("worker-1", "$E send --queue queue --to conductor x").code, 0);
     team.bed.ok(&format!("send --queue {queue} --to dispatch x"));
-}
-
-#[test]
-fn an_agent_leaves_the_mailboxes_of_others_alone() {
-    let team = Team::with(&["worker-1", "worker-2"], "");
-    team.up();
     for line in ["mailbox remove worker-2 --force", "mailbox unbind worker-2"] {
         let ran = team.order("worker-1", &format!("$E {line}"));
         assert!(
