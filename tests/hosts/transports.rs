@@ -4,58 +4,24 @@ use crate::nats_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::conformance::bed::{Bed, MAILBOX, name, observe_for};
-use crate::queue::hand_clock;
+use crate::conformance::bed::{Bed, MAILBOX, name};
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::Durability;
-use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::{Quota, Settings, Spool, SpoolOptions, State};
 
-struct SpoolBed {
-    home: Arc<tempfile::TempDir>,
-    clock: SimClock,
-    log: SimRecorder,
-    spool: Spool,
-}
-
-impl SpoolBed {
-    fn open(home: Arc<tempfile::TempDir>, clock: SimClock, log: SimRecorder) -> Self {
+fn in_a_directory(settings: &Settings) -> Bed {
+    let home = tempfile::tempdir().unwrap();
+    Bed::new(settings, move |clock, log| {
         let mut options = SpoolOptions::default()
             .with_durability(Durability::Process)
             .with_clock(Arc::new(clock.clone()))
             .with_recorder(Arc::new(log.clone()));
         options.quota = Some(Quota::default());
-        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
-        Self { home, clock, log, spool }
-    }
-
-    fn fresh(settings: &Settings) -> Box<dyn Bed> {
-        let home = Arc::new(tempfile::tempdir().unwrap());
-        let bed = Self::open(home, hand_clock(), SimRecorder::default());
-        bed.spool.add_mailbox(&name(MAILBOX), settings).unwrap();
-        Box::new(bed)
-    }
+        Box::new(Spool::create(&home.path().join("queue"), options).unwrap())
+    })
 }
 
-impl Bed for SpoolBed {
-    fn broker(&self) -> &dyn Broker {
-        &self.spool
-    }
-    fn log(&self) -> &SimRecorder {
-        &self.log
-    }
-    fn again(&self) -> Box<dyn Bed> {
-        Box::new(Self::open(Arc::clone(&self.home), self.clock.clone(), self.log.clone()))
-    }
-    fn pass(&self, time: Duration) {
-        self.clock.advance(time);
-    }
-    fn observe_for(&self, time: Duration) -> usize {
-        observe_for(&self.spool, time)
-    }
-}
-
-crate::conformance!(directory, SpoolBed::fresh);
+crate::conformance!(directory, in_a_directory);
 
 crate::conformance!(nats, nats_support::bed::fresh);
 

@@ -20,7 +20,7 @@ macro_rules! conformance {
             $crate::conformance_tests! { $factory;
                 storing: an_id_is_stored_once, an_id_is_not_taken_twice, an_id_stays_taken_when_it_is_settled,
                     a_message_keeps_every_field, concurrent_retries_of_one_id_store_it_once,
-                    an_unknown_mailbox_is_an_error, a_full_mailbox_refuses, a_full_mailbox_refuses_a_crowd,
+                    an_unknown_mailbox_is_an_error, a_full_mailbox_refuses.with_capacity(2), a_full_mailbox_refuses_a_crowd.with_capacity(5),
                     names_with_dots_are_kept_apart, a_message_that_is_too_large_is_refused,
                     content_of_every_size_is_attached, a_sender_has_its_share_of_bytes,
                     what_is_stored_is_recorded, every_state_is_counted;
@@ -35,7 +35,7 @@ macro_rules! conformance {
                     a_lease_can_be_used_elsewhere, another_holder_cannot_use_a_lease,
                     a_report_ends_its_task_wherever_the_message_lies;
                 letters: a_message_that_always_fails_is_buried, a_buried_message_says_why,
-                    a_redriven_message_has_all_its_attempts, a_silent_holder_uses_up_an_attempt,
+                    a_redriven_message_has_all_its_attempts.with_attempts_max(2), a_silent_holder_uses_up_an_attempt.with_attempts_max(1).with_lease_seconds(10),
                     a_redriven_message_comes_first, a_task_that_expires_has_failed_with_its_holder,
                     only_a_dead_letter_is_redriven;
             }
@@ -43,14 +43,15 @@ macro_rules! conformance {
     };
 }
 
-/// One test for each named promise.
+/// One test for each named promise, whose mailbox may have settings of its own.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($factory:expr; $($file:ident: $($promise:ident),+;)+) => {
+    ($factory:expr; $($file:ident: $($promise:ident $(.$with:ident($value:expr))*),+;)+) => {
         $($(
             #[test]
             fn $promise() {
-                $file::$promise($factory);
+                let settings = ensemble_core::spool::Settings::default()$(.$with($value))*;
+                $file::$promise(&$factory(&settings));
             }
         )+)+
     };
