@@ -220,7 +220,6 @@ fn with_limits() -> (tempfile::TempDir, Server, NatsTransport, NatsTransport) {
     (home, server, all, few)
 }
 
-/// A message of `few` to the lead.
 fn report(id: &str, body: &str) -> Envelope {
     let mut envelope = Envelope::new(name("lead"), body).with_id(MessageId::new(id).unwrap());
     envelope.from = name("few");

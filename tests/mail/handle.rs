@@ -12,7 +12,6 @@ use ensemble_core::{Durability, Queue, Settings, State};
 
 const PART: &str = "ENSEMBLE_FACE_PART";
 const ROOT: &str = "ENSEMBLE_FACE_ROOT";
-/// Longer than any test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a child with this part, and waits for its line.

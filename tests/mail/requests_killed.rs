@@ -64,7 +64,6 @@ fn a_child_process_plays_its_role() {
     }
 }
 
-/// A queue in which the operation can be done.
 fn prepare(operation: &str) -> Bed {
     let bed = Bed::new();
     let spool = bed.spool();
@@ -82,7 +81,6 @@ fn prepare(operation: &str) -> Bed {
     bed
 }
 
-/// All that an agent can receive now.
 fn mail(spool: &Spool, agent: &str) -> Vec<Delivery> {
     let (mailbox, holder) = (name(agent), name(agent));
     std::iter::from_fn(|| spool.receive(&mailbox, &holder).unwrap()).collect()
@@ -171,7 +169,6 @@ fn is_finished_after_any_kill(operation: &str) {
     println!("{operation}: killed at {points} system calls, {survived} survived, {seconds:.1} s");
 }
 
-/// What is killed, side by side.
 const OPERATIONS: [&str; 6] = ["ask", "approve", "reject", "cancel", "by-hand", "shut-down"];
 
 #[test]

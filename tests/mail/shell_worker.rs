@@ -18,7 +18,6 @@ const WORKERS: usize = 3;
 /// How long a worker may take that ends when there is nothing to do, even on a busy machine.
 const PATIENCE_SECONDS: &str = "300";
 
-/// A queue with one mailbox, and a shell to work in it with.
 struct Bed {
     home: tempfile::TempDir,
     shell: &'static str,

@@ -53,7 +53,6 @@ fn wait_until_trusted(queue: &str) {
     }
 }
 
-/// A queue in which the operation can be done.
 fn prepare(operation: &str) -> Bed {
     let bed = Bed::new();
     if operation == "receive" {

@@ -121,14 +121,12 @@ impl Watcher {
     }
 }
 
-/// The process that runs after a killed Dispatcher.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// The watcher, then another Dispatcher for the same batch that has seen fewer results.
     SameSeen,
     /// Another Dispatcher for the same batch, before the watcher has looked.
     SameUnseen,
-    /// A Dispatcher for the next batch.
     Another,
 }
 
@@ -230,7 +228,6 @@ fn the_third_dispatcher_reports_once_after_two_kills() {
     assert!(pairs > 30, "{pairs}");
 }
 
-/// Whether a process holds the summary's lock.
 fn is_locked(bed: &Bed) -> bool {
     let lock = bed.in_queue(&format!("{SUMMARY_PATH}.lock"));
     let Ok(lock) = File::options().read(true).write(true).open(lock) else { return false };

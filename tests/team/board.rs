@@ -26,7 +26,6 @@ mod prompts;
 mod rules;
 mod stories;
 
-/// A board in a temporary directory.
 struct Bed {
     home: tempfile::TempDir,
     board: Board,
@@ -41,7 +40,6 @@ impl Bed {
         Self { home, board, memory }
     }
 
-    /// With this text as its board.
     fn with(place: &str, text: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join(place)).unwrap();

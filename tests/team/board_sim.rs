@@ -59,7 +59,6 @@ struct Written {
     is_whole: bool,
 }
 
-/// Keeps what was written.
 #[derive(Default)]
 struct Log(Mutex<Vec<Written>>);
 

@@ -199,7 +199,6 @@ impl Bed {
         }
     }
 
-    /// A report lands on this host.
     fn report(&self, task: &str, text: &str) {
         let reports = self.queue.spool.root().join("reports");
         std::fs::create_dir_all(&reports).unwrap();
@@ -276,7 +275,6 @@ fn mail_that_follows_a_report_is_left_to_the_worker() {
     assert!(matches!(state, Some(State::Queued { .. })), "{state:?}");
 }
 
-/// Steps until a worker has a task.
 #[track_caller]
 fn next_task(bed: &Bed, worker: &str) -> Option<String> {
     let worker = name(worker);

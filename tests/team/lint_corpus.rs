@@ -59,7 +59,6 @@ fn sentences_that_the_rules_were_not_made_for_are_told_apart_too() {
     assert!(missed.is_empty(), "missed:\n{}", missed.join("\n"));
 }
 
-/// The failures.
 struct Told {
     alarms: Vec<String>,
     missed: Vec<&'static str>,

@@ -20,7 +20,6 @@ use ensemble_team::driver::{
 use crate::queue::hand_clock;
 use crate::support::{Bed, name};
 
-/// The project of a test.
 struct Stage {
     bed: Bed,
     spool: Spool,
@@ -39,7 +38,6 @@ impl Stage {
         Self { bed, spool, log, clock: hand_clock() }
     }
 
-    /// How long the clock has moved.
     fn seconds(&self) -> u64 {
         self.clock.monotonic().as_duration().as_secs()
     }
@@ -129,7 +127,6 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     assert_eq!(heard, Some(summary));
 }
 
-/// Every order of some tasks.
 fn permutations<'t>(tasks: &[&'t str]) -> Vec<Vec<&'t str>> {
     if tasks.is_empty() {
         return vec![Vec::new()];

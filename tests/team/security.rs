@@ -177,7 +177,6 @@ fn read(text: &str) {
     let _ = Envelope::decode(text.as_bytes(), path);
 }
 
-/// How much of the processor this thread has used.
 fn used() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap(), u32::try_from(time.tv_nsec).unwrap())

@@ -69,7 +69,6 @@ enum Place {
     Dead,
 }
 
-/// A message as it should be.
 #[derive(Clone, Debug)]
 struct Model {
     place: Place,

@@ -24,7 +24,6 @@ const WORKERS: u64 = 4;
 const STEPS: u32 = 2_000;
 /// As many over a server, where each statement costs a round trip.
 const STEPS_ON_SERVER: u32 = 200;
-/// Different files among all steps: workers often want the same.
 const FILES: u32 = 7;
 
 /// More statements than any operation has.
@@ -41,7 +40,6 @@ thread_local! {
     static IS_ON_SERVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs these tests over each database.
 macro_rules! over_databases {
     ($($test:ident),* $(,)?) => {
         mod over_sqlite {

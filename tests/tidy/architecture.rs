@@ -49,7 +49,6 @@ fn section<'t>(text: &'t str, heading: &str) -> &'t str {
     rest.split("\n## ").next().unwrap()
 }
 
-/// The words in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

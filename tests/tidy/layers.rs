@@ -63,7 +63,6 @@ fn graph() -> &'static Graph {
     })
 }
 
-/// All that a module imports, directly or not.
 fn reached<'g>(graph: &'g Graph, from: &'g str) -> BTreeSet<&'g str> {
     let (mut found, mut left) = (BTreeSet::new(), vec![from]);
     while let Some(module) = left.pop() {

@@ -32,7 +32,6 @@ const PACED: [&str; 4] =
 /// It tries out what the file system can do, before anything is trusted to it.
 const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
 
-/// A source file of the workspace.
 struct Source {
     /// Below the workspace.
     path: String,
@@ -67,7 +66,6 @@ fn files(ends: &[&str]) -> Vec<(String, String)> {
     found
 }
 
-/// All source files, which are read once.
 fn sources() -> &'static [Source] {
     static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
     SOURCES.get_or_init(|| {

@@ -15,10 +15,8 @@ const HEAD: &str = "| measure | measured | budget | goal |\n|---|--:|--:|--:|\n"
 /// How far a budget may be above its number until it has to be lowered, so that two changes at a time do not meet in
 /// the table because of one word.
 const SLACK_PERCENT: u64 = 2;
-/// Places that a failure names.
 const PLACES_SHOWN: usize = 20;
 
-/// A number of the tree.
 pub(crate) struct Measure {
     name: String,
     count: u64,
@@ -79,7 +77,6 @@ fn budgets(page: &str) -> BTreeMap<String, u64> {
     page.lines().filter_map(row).collect()
 }
 
-/// Digits in groups of three.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let group = |(at, digit): (usize, char)| match (digits.len() - at) % 3 {

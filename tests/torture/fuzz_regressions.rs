@@ -20,7 +20,6 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a target's files; how many there were.
 fn replay(target: &str) -> usize {
     let (_, check) = fuzz::TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
     let mut count = 0;
@@ -49,7 +48,6 @@ macro_rules! targets {
 
 targets! { envelope control screen mcp board log_tail config drop_box lint foreign }
 
-/// A small generator (SplitMix64), so that each run tries the same.
 struct Dice(u64);
 
 impl Dice {

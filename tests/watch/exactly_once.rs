@@ -30,7 +30,6 @@ fn stage(bed: &Bed, count: u64) {
     }
 }
 
-/// Renames staged files into `reports/`.
 fn land(bed: &Bed, numbers: std::ops::Range<u64>) {
     let (from, to) = (bed.outside(), bed.in_queue("reports"));
     for number in numbers {

@@ -158,7 +158,6 @@ fn the_author_of_a_task_that_is_put_down_again_is_told() {
     assert_eq!((bed.total("lead"), bed.total("worker-1")), (1, 1));
 }
 
-/// Lets a file of any kind land by a rename.
 fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
     let made = bed.outside().join("made");
     make(&made);

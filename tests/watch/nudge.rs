@@ -125,7 +125,6 @@ impl Bed {
         Watcher::start(&self.project.queue)
     }
 
-    /// Moves a report into the drop box, as a worker would.
     fn report(&self, task: &str) -> PathBuf {
         let whole = self.project.queue.join("tmp").join(task);
         std::fs::write(&whole, format!("task_id: {task}\nstatus: success\n")).unwrap();

@@ -176,7 +176,6 @@ fn idle() -> SimPane {
     pane
 }
 
-/// What was typed and pressed.
 fn words(pane: &SimPane) -> Vec<String> {
     let word = |press: &PaneAction| match press {
         PaneAction::Text(text) if text.as_str() == "reset" => "reset".to_owned(),

@@ -23,7 +23,6 @@ struct PaneScript {
 }
 
 impl Default for SimPane {
-    /// A pane that accepts everything.
     fn default() -> Self {
         let state = PaneState { bound: true, pid: 1, ..PaneState::default() };
         Self(Arc::new(Mutex::new(PaneScript { state, deferral: None, presses: Vec::new() })))
@@ -44,7 +43,6 @@ impl SimPane {
         self.script().deferral = Some(deferral);
     }
 
-    /// Every action on the pane, oldest first.
     pub(super) fn presses(&self) -> Vec<PaneAction> {
         self.script().presses.clone()
     }

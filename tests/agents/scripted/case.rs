@@ -17,7 +17,6 @@ use crate::tmux_support::{PATIENCE, TestServer, eventually};
 
 /// A provider and the states its scripted program can show.
 pub(crate) struct Provider {
-    /// The profile.
     pub(crate) name: &'static str,
     /// What its program is called, as tmux sees it.
     pub(crate) program: &'static str,
@@ -37,7 +36,6 @@ pub(crate) struct Case<'a> {
     dir: PathBuf,
     /// The interface over which it reports its state, in the states `says-…`.
     places: SourcePlaces,
-    /// Answers until it is dropped.
     server: Option<HttpServer>,
 }
 
@@ -156,7 +154,6 @@ impl Case<'_> {
         self.pane().diagnose().expect("a diagnosis")
     }
 
-    /// Lets a starting agent paint.
     pub(crate) fn paint(&self) {
         fs::write(self.dir.join("paint"), "").expect("a file");
     }
@@ -181,7 +178,6 @@ impl Case<'_> {
         }
     }
 
-    /// Types as a human would.
     pub(crate) fn human(&self, keys: &[&str]) {
         let mut command = vec!["send-keys", "-t", &self.id];
         command.extend(keys);
@@ -202,7 +198,6 @@ impl Case<'_> {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// What came of the keys.
     pub(crate) fn events(&self) -> Vec<String> {
         self.events_with_marks().into_iter().filter(|event| event != "SYNC").collect()
     }
@@ -249,7 +244,6 @@ impl Drop for Case<'_> {
     }
 }
 
-/// Why nothing was typed.
 pub(crate) fn refused(outcome: &NudgeOutcome) -> Option<&Deferral> {
     match outcome {
         NudgeOutcome::Sent => None,

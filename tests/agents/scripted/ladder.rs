@@ -25,7 +25,6 @@ const PHASES: usize = 4;
 const PHASE_TIMEOUT: Duration = Duration::from_secs(5);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Counts what was typed.
 #[derive(Default)]
 struct Keys(Mutex<usize>);
 

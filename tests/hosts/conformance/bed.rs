@@ -16,7 +16,6 @@ use ensemble_core::spool::Settings;
 use crate::queue::hand_clock;
 pub use crate::queue::name;
 
-/// The agent whose mailbox the tests use.
 pub const MAILBOX: &str = "dispatch";
 
 /// A fresh queue with one mailbox, [`MAILBOX`], and time that is moved by hand.

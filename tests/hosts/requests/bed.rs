@@ -27,14 +27,12 @@ pub(crate) struct Bed {
     queue: Kept,
 }
 
-/// The store of the requests.
 enum Kept {
     Directory(Spool),
     Servers(Box<NatsTransport>, #[expect(dead_code, reason = "ends with it")] Arc<Server>),
 }
 
 impl Bed {
-    /// With the mailboxes `conductor`, `lead`, `alice` and `bob`.
     pub(crate) fn new() -> Self {
         let log = SimRecorder::default();
         let setup = QueueSetup::of(MAILBOXES).options(|options| {
@@ -72,7 +70,6 @@ impl Bed {
         }
     }
 
-    /// The directory, in tests of files.
     #[track_caller]
     pub(crate) fn spool(&self) -> &Spool {
         match &self.queue {
@@ -81,7 +78,6 @@ impl Bed {
         }
     }
 
-    /// The messages that an agent could receive now.
     pub(crate) fn due_ids(&self, agent: &str) -> Vec<MessageId> {
         let agent = name(agent);
         match &self.queue {
@@ -90,7 +86,6 @@ impl Bed {
         }
     }
 
-    /// The pages of a request that were written.
     pub(crate) fn pages(&self, id: &str) -> Vec<&'static str> {
         let files = self.queue().files(&name(id)).unwrap().unwrap();
         let written = [true, files.decision.is_some(), files.is_told, files.is_closed];
@@ -137,7 +132,6 @@ impl Bed {
         std::fs::remove_file(staged).unwrap();
     }
 
-    /// The data of all records of a type.
     pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
         self.log.of(kind)
     }

@@ -11,7 +11,6 @@ use crate::queue::{QueueBed, name};
 const KEEP: std::time::Duration = DAY;
 
 impl QueueBed {
-    /// Publishes a message with its own attachment.
     fn attach(&self, id: &str) -> Attachment {
         let attachment = self.spool.attach(id.as_bytes()).unwrap();
         self.spool.publish(&message(id).with_attachment(attachment.clone())).unwrap();

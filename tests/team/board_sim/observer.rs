@@ -49,7 +49,6 @@ impl Sim {
         }
     }
 
-    /// The lease as an observer sees it now.
     pub(crate) fn sequence_of(&self, lease: &BoardLease) -> u64 {
         let seen = scan(&self.before, &self.directory()).unwrap();
         let of = |event| match event {

@@ -165,7 +165,6 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The next line of its output.
     pub(crate) fn hear(&mut self, wanted: &str) -> String {
         loop {
             let line = self.child.hear().unwrap_or_else(|| panic!("it ended without `{wanted}`"));

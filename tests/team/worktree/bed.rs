@@ -153,7 +153,6 @@ pub(crate) fn commit(at: &Path, file: &str, content: &str) {
     git(at, &["commit", "--quiet", "-m", &format!("write {file}")]);
 }
 
-/// Why something is not allowed.
 #[track_caller]
 pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
     match result {

@@ -40,7 +40,6 @@ impl Hosts {
         all.lines().map(str::to_owned).collect()
     }
 
-    /// Content of a file on the remote.
     pub(crate) fn file(&self, commit: &str, file: &str) -> String {
         git(&self.remote(), &["show", &format!("{commit}:{file}")])
     }

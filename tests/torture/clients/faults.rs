@@ -123,7 +123,6 @@ const FAULTS: [Fault; 13] = [
     },
 ];
 
-/// A copy of the Python client with the fault.
 fn planted(fault: &Fault, home: &Path) -> String {
     let client = root().join("clients/python");
     let text = std::fs::read_to_string(client.join("ensemble_client.py")).unwrap();

@@ -18,7 +18,6 @@ use crate::support::setting;
 const LINES_MAX: usize = 280;
 /// The widest line: a client does not become short by long lines.
 const COLUMNS_MAX: usize = 100;
-/// Messages of a short load.
 const MESSAGES: u64 = 200;
 
 fn root() -> PathBuf {
@@ -105,7 +104,6 @@ fn all_clients_share_a_mailbox_under_kills_and_stops() {
     assert!(count("done") >= count("sent"), "{load}");
 }
 
-/// Lines that are neither blank nor documentation.
 fn lines_of_code(text: &str) -> usize {
     let mut is_in_text = false;
     let is_code = |line: &&str| {

@@ -36,7 +36,6 @@ fn works(worker: &str, program: &str, way: &str) {
     assert_eq!(settled, 2, "{worker}");
 }
 
-/// By the API, and without a program.
 fn works_both_ways(worker: &str) {
     works(worker, ENSEMBLE, "the API");
     works(worker, "/nonexistent/ensemble", "looks");

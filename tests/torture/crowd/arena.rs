@@ -47,7 +47,6 @@ pub struct Arena {
     tmux: TestServer,
     clock: Option<WallClock>,
     landed: u64,
-    /// How often each kind of trouble was made.
     troubles: BTreeMap<&'static str, u64>,
 }
 
@@ -89,7 +88,6 @@ impl Arena {
         self.bed.home.path().to_owned()
     }
 
-    /// Says where Dispatch's pane is.
     fn bind(&self) {
         let project = Project::discover(Some(&self.bed.queue())).expect("a project");
         project.ensure_state().expect("a state directory");
@@ -114,7 +112,6 @@ impl Arena {
         self.watcher = Some(Watcher::launch_with(&self.bed.queue(), variables, complaints));
     }
 
-    /// What the watchers have written to stderr.
     fn complaints(&self) -> PathBuf {
         self.home().join("complaints")
     }
@@ -158,7 +155,6 @@ impl Arena {
         std::thread::sleep(Duration::from_millis(self.random.below(milliseconds)));
     }
 
-    /// Disturbs a random process at a random moment.
     pub fn trouble(&mut self) {
         self.wait_up_to(PACE_MAX_MS);
         self.revive();
@@ -178,7 +174,6 @@ impl Arena {
         }
     }
 
-    /// Gives some dead letters back.
     fn redrive(&mut self) {
         let spool = self.recorded_spool();
         for letter in spool.dead_letters(&name("dispatch")).expect("dead letters") {
@@ -388,7 +383,6 @@ impl Arena {
     }
 }
 
-/// How often each operation had which outcome.
 pub fn counts(history: &[Operation]) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for operation in history {

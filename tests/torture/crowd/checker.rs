@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::Operation;
 
-/// The final state on disk.
 #[derive(Debug, Default)]
 pub struct Disk {
     /// Each message with the states in which it was found.
     pub messages: BTreeMap<String, Vec<&'static str>>,
-    /// The decision of each request that has one.
     pub decisions: BTreeMap<String, String>,
     /// The tasks of the board, in their order, and its revision.
     pub tasks: Vec<String>,
@@ -19,11 +17,9 @@ pub struct Disk {
     pub steps: BTreeMap<String, (String, usize)>,
     /// The event log: the type of each record and its subject.
     pub log: BTreeSet<(String, String)>,
-    /// The revisions of the board that it has.
     pub revisions: BTreeSet<u64>,
 }
 
-/// Everything that is wrong.
 pub fn violations(history: &[Operation], disk: &Disk) -> Vec<String> {
     let mut wrong = Vec::new();
     nothing_is_lost(history, disk, &mut wrong);

@@ -24,12 +24,10 @@ struct Line {
     outcome: Option<Outcome>,
 }
 
-/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// `ok`, `refused`, `nothing` or another word of its verb.
     pub word: String,
-    /// Under which number, where there is one.
     pub epoch: u64,
 }
 
@@ -38,7 +36,6 @@ pub struct Outcome {
 pub struct Operation {
     pub who: String,
     pub verb: String,
-    /// The object of the operation.
     pub key: String,
     pub start: u64,
     /// Never, if its process was killed inside.

@@ -33,7 +33,6 @@ pub const AWAY: i32 = 75;
 /// A longer run has steps to the end: between two of them a stepper pauses so often.
 const A_MINUTE: u64 = 60;
 const STEP_PAUSES: u32 = 80;
-/// The one step queue.
 pub const PLAN: &str = "the-plan";
 
 pub struct Player {

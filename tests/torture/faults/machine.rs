@@ -18,7 +18,6 @@ use crate::support::{
 use crate::wall_clock::WallClock;
 use crate::watcher::{WATCHER, Watcher};
 
-/// In its own process.
 pub fn play(role: &str) {
     let home = PathBuf::from(given("QUEUE"));
     match role {

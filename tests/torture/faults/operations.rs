@@ -72,7 +72,6 @@ fn ask() -> NewRequest {
         .with_id("q-1")
 }
 
-/// A project in which the operation can be done.
 pub fn prepare(home: &Path, operation: &str) -> Result<()> {
     Bed::at(home);
     let spool = spool(home, Durability::Process)?;
@@ -116,7 +115,6 @@ fn marked<T>(is_marked: bool, action: impl FnOnce() -> T) -> T {
     if is_marked { between_marks(action) } else { action() }
 }
 
-/// Does the operation.
 pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
     let spool = spool(home, Durability::Power)?;
     let held = spool.find(&id()).and_then(|found| found.lease());

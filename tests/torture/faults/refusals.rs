@@ -50,7 +50,6 @@ fn injections(
     injections
 }
 
-/// Exit code and output of the process.
 fn run(home: &Path, operation: &str, injections: &[String]) -> (Option<i32>, String) {
     let mut arguments = vec!["-s", "4096"];
     arguments.extend(injections.iter().flat_map(|one| ["-e", one.as_str()]));
@@ -68,7 +67,6 @@ fn counted(operation: &str) -> BTreeMap<String, (u64, u64)> {
     calls(&Bed::found(home.path()), &format!("faults::{operation}"))
 }
 
-/// The error that the process reported, from its trace.
 fn said(trace: &str) -> String {
     let said = trace.split(&format!("\"{SAID}")).nth(1).and_then(|rest| rest.split("\", ").next());
     said.unwrap_or_default().replace("\\\"", "\"")

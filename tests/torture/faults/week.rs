@@ -160,7 +160,6 @@ impl Week {
         received
     }
 
-    /// The summary of a batch of one task.
     fn tell(&self, day: u32) {
         let state = self.bed.home.path().join(".ensemble");
         let batches = Batches::new(&self.bed.queue(), &state, Durability::Process);
@@ -197,7 +196,6 @@ impl Week {
         self.receive(spool, "lead");
     }
 
-    /// What the day has written is of that day.
     fn stamp(&self, passed: Duration) {
         let real = SystemTime::now() + DAY / 2;
         for path in all_files(self.bed.home.path()) {

@@ -10,7 +10,6 @@ use crate::hosts::dispatch::Program;
 use crate::hosts::host::Host;
 use crate::hosts::net::Net;
 
-/// Between two disturbances at most, in milliseconds.
 const PAUSE_MAX_MS: u64 = 1_500;
 /// How long a link is cut: shorter and longer than a lease.
 const CUT_MS: (u64, u64) = (500, 8_000);
@@ -24,7 +23,6 @@ const DISPATCH_SPARED: Duration = Duration::from_secs(45);
 enum Kind {
     /// A server is killed, and started again after a while. The next one falls once it has caught up.
     Server,
-    /// A host is cut off from all servers.
     Cut,
     Slow,
     /// The server of the step queues is killed, and started again after a while.
@@ -47,7 +45,6 @@ const KINDS: [Kind; 9] = [
     Kind::Slow,
     Kind::Supervisor,
 ];
-/// All servers must have been killed.
 const SERVERS_MIN: u64 = 3;
 
 pub struct Chaos {
@@ -58,11 +55,9 @@ pub struct Chaos {
     down: Option<(usize, Instant)>,
     /// Until when the server of the step queues is down.
     no_database: Option<Instant>,
-    /// The server that falls next.
     falls: usize,
     /// The host whose links are cut or slow, and until when.
     bad: Option<(usize, Instant)>,
-    /// Until when Dispatch is not killed.
     spared: Instant,
     at: usize,
 }
@@ -90,7 +85,6 @@ impl Chaos {
         KINDS.iter().all(|kind| self.count(*kind) > 0) && self.count(Kind::Server) >= SERVERS_MIN
     }
 
-    /// Does the next thing, if it is time for it.
     pub fn act(
         &mut self,
         net: &Net,
@@ -177,7 +171,6 @@ impl Chaos {
         true
     }
 
-    /// Ends what has lasted long enough.
     fn mend(&mut self, net: &Net, now: Instant) {
         if let Some((server, until)) = self.down
             && now >= until
@@ -199,7 +192,6 @@ impl Chaos {
         }
     }
 
-    /// Everything works again.
     pub fn end(&mut self, net: &Net) {
         let later = Instant::now() + Duration::from_millis(CUT_MS.1);
         self.mend(net, later);

@@ -27,7 +27,6 @@ use crate::hosts::journal::Fact;
 use crate::hosts::steps::{self, ORCHESTRATOR, Steps};
 use crate::supervisors::is_hopeless;
 
-/// More than any mailbox has.
 const ALL: u64 = 1_000_000;
 
 /// A task at the end: its status, and in how many commits of all hosts it was merged.
@@ -37,7 +36,6 @@ pub struct Task {
     pub merges: usize,
 }
 
-/// The final state, and the answers that the players got.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub notes: Vec<Fact>,
@@ -53,11 +51,9 @@ pub struct Facts {
     pub tasks: BTreeMap<String, Task>,
     /// The steps in the log of the blackboard, each revision once.
     pub steps: Vec<Value>,
-    /// The step queues.
     pub queues: Steps,
     pub batches: Batches,
     pub departures: Departures,
-    /// What `admin fsck` has found.
     pub findings: Vec<String>,
 }
 
@@ -69,7 +65,6 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Asks the servers and both hosts.
 pub fn gather(hosts: &[Host; 2], notes: Vec<Fact>) -> Facts {
     let near = &hosts[0];
     let mut facts = Facts { notes, ..Facts::default() };
@@ -170,7 +165,6 @@ impl Facts {
     }
 }
 
-/// Everything that refutes a promise.
 pub fn violations(facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     messages(facts, &mut wrong);

@@ -51,7 +51,6 @@ fn is_agent_of(pid: &str, task: &str, epoch: &str) -> bool {
         && has(format!("ENSEMBLE_TASK_EPOCH={epoch}"))
 }
 
-/// All tasks, as the servers have them.
 pub fn tasks(host: &Host) -> Vec<Value> {
     let listed = host.ok("task list --json");
     listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -153,7 +152,6 @@ impl<'a> Crew<'a> {
         false
     }
 
-    /// What the agents have written.
     pub fn journal(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.own.join("journal")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -183,7 +181,6 @@ impl<'a> Crew<'a> {
         tasks(&self.hosts[0]).iter().map(told).collect::<Vec<_>>().join("\n")
     }
 
-    /// The end of what agents and supervisors have said.
     pub fn told(&self) -> String {
         let journal = self.journal();
         let last = journal[journal.len().saturating_sub(20)..].join("\n");
@@ -196,7 +193,6 @@ impl<'a> Crew<'a> {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Ends them as a user would.
     pub fn stop(&mut self) {
         for member in &self.members {
             signal(member.process.id(), Signal::TERM);

@@ -37,7 +37,6 @@ pub const MAILBOXES: [&str; 2] = ["m0", "m1"];
 /// Others have the place, or the servers do not answer.
 pub const BUSY: i32 = 75;
 
-/// What a verb said before it ended.
 #[derive(Clone, Debug)]
 pub struct Ran {
     pub code: i32,
@@ -143,7 +142,6 @@ impl Host {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Receives all that waits in a mailbox.
     pub fn drained(&self, mailbox: &str) -> Vec<Value> {
         let mut all = Vec::new();
         loop {
@@ -175,7 +173,6 @@ impl Host {
         self.verbs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills one of the verbs that run now, if there is one.
     pub fn kill_verb(&self, chosen: u64) -> bool {
         let running = self.running();
         let Some(count) = u64::try_from(running.len()).ok().filter(|count| *count > 0) else {
@@ -195,7 +192,6 @@ impl Host {
         eventually_true(PATIENCE, "the watcher watches", || FileLock::holder(&lock) == Some(pid));
     }
 
-    /// `kill -9`, and another one in its place.
     pub fn replace_watcher(&self) {
         if let Some(watcher) = self.watcher.lock().unwrap().take() {
             watcher.kill();
@@ -203,7 +199,6 @@ impl Host {
         self.start_watcher();
     }
 
-    /// Fails if the watcher has ended by itself.
     #[track_caller]
     pub fn check_watcher(&self) {
         let mut watcher = self.watcher.lock().unwrap();
@@ -222,7 +217,6 @@ impl Host {
         self.roster().change(&name(agent), next).unwrap();
     }
 
-    /// What the roster of this host says of an agent.
     pub fn member(&self, agent: &str) -> Option<Member> {
         self.roster().get(&name(agent)).unwrap()
     }

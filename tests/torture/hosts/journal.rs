@@ -1,6 +1,5 @@
 //! What the players noted: the answers of the command.
 
-/// One answer of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// `send` has taken the message.

@@ -45,7 +45,6 @@ use host::Host;
 use net::Net;
 use players::Stage;
 
-/// Between two looks at what all do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long nothing may change of what is left, once nothing is disturbed any more.
 const QUIET_PATIENCE: Duration = Duration::from_secs(300);

@@ -28,17 +28,14 @@ impl Net {
         urls.collect::<Vec<_>>().join(",")
     }
 
-    /// The address of the step queues for a host.
     pub fn steps(&self, host: usize) -> String {
         self.database.address_at(self.links[host][self.cluster.servers.len()].port)
     }
 
-    /// Nothing arrives at this host, or leaves it.
     pub fn cut(&self, host: usize) {
         self.links[host].iter().for_each(Link::cut);
     }
 
-    /// Delays all traffic in both directions.
     pub fn slow(&self, host: usize, delay: Duration) {
         self.links[host].iter().for_each(|link| link.delay(delay));
     }

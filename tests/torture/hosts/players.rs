@@ -30,11 +30,8 @@ use crate::support::pause;
 pub const NOTHING: i32 = 3;
 /// Senders wait while this many messages have not been settled yet.
 const OPEN_MAX: u64 = 40;
-/// Host and name of each sender.
 const SENDERS: [(usize, &str); 4] = [(0, "ann"), (0, "amy"), (1, "bob"), (1, "ben")];
-/// The mailboxes to which they send, one after the other.
 const BOXES: [&str; 3] = [MAILBOXES[0], MAILBOXES[1], POOL];
-/// Plans that wait for their decision.
 const PLANS_OPEN_MAX: usize = 3;
 
 /// The hosts, and the counts by which the players know that all is done.
@@ -47,7 +44,6 @@ pub struct Stage<'a> {
     /// The test has failed: each player ends at once.
     pub given_up: AtomicBool,
     pub sent: AtomicU64,
-    /// Ids of the messages that a player knows to be settled.
     settled: Mutex<BTreeSet<String>>,
     pub senders: AtomicU64,
     asked: AtomicU64,
@@ -158,7 +154,6 @@ impl<'a> Stage<'a> {
 
 type Player<'scope> = ScopedJoinHandle<'scope, Vec<Fact>>;
 
-/// Starts all of them.
 pub fn begin<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     stage: &'scope Stage<'a>,
@@ -269,7 +264,6 @@ pub fn take(
     Some((id, epoch))
 }
 
-/// Settles this delivery of a message.
 pub fn settle(
     stage: &Stage<'_>,
     host: &Host,

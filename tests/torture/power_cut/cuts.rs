@@ -29,7 +29,6 @@ pub enum Sabotage {
     InPlace,
 }
 
-/// A moment at which the power is cut.
 pub struct Cut<'a> {
     log: &'a Log,
     at: usize,

@@ -47,7 +47,6 @@ pub enum Act {
     Mark(String),
 }
 
-/// A name in a directory.
 pub type Entry = (Inode, String);
 
 /// The result of a write that was not synced.

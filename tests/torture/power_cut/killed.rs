@@ -57,7 +57,6 @@ fn prepared(story: &Story) -> (tempfile::TempDir, Bed) {
     (home, bed)
 }
 
-/// Output of the process before it ended.
 fn marks(home: &Path) -> Vec<String> {
     let trace = std::fs::read(home.join("trace")).expect("a trace");
     let trace = String::from_utf8_lossy(&trace).into_owned();

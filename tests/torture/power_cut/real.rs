@@ -36,7 +36,6 @@ fn power() -> SpoolOptions {
     options
 }
 
-/// Works until the disk fails.
 pub fn work(role: &str) {
     let project = PathBuf::from(given("QUEUE"));
     let mut history = Writer::open(Path::new(&given("HISTORY")));
@@ -165,7 +164,6 @@ pub fn ran(command: &mut Command, what: &str) -> bool {
     false
 }
 
-/// A project in which the roles can work.
 pub fn prepare(project: &Path) {
     let spool = Spool::create(&project.join("queue"), power()).expect("a queue");
     for mailbox in ["dispatch", "conductor"] {

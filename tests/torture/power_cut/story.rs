@@ -15,7 +15,6 @@ use super::{documents, mail, moves, trace};
 use crate::support::traced::{between_marks, start_traced};
 use crate::support::{Bed, given, in_memory, setting};
 
-/// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// It was acknowledged and is missing.
@@ -169,7 +168,6 @@ fn differs(trees: &(Tree<'_>, Tree<'_>)) -> Vec<String> {
     names.filter(|name| trees.0.get(*name) != trees.1.get(*name)).cloned().collect()
 }
 
-/// The number of judged states, and the defects found.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Changes and syncs after which the power was cut.

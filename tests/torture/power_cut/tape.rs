@@ -29,7 +29,6 @@ impl Log {
     }
 }
 
-/// An open file or directory.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     inode: Inode,
@@ -37,10 +36,8 @@ struct Open {
     offset: usize,
 }
 
-/// Follows the calls of one process.
 struct Tape<'a> {
     root: &'a Path,
-    /// The state that the process sees.
     now: Disk,
     open: HashMap<i64, Open>,
     made: Vec<Node>,

@@ -11,7 +11,6 @@ pub const SHOWN: &str = "trace=openat,open,creat,close,write,writev,pwrite64,pwr
 /// A path below this is examined to pass a note to the reader of the trace.
 pub const MARK: &str = "/power-cut-mark/";
 
-/// One call, with its arguments as strace writes them.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub name: String,
@@ -21,7 +20,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// An argument that is a string.
     pub fn text(&self, at: usize) -> String {
         String::from_utf8(self.bytes(at)).unwrap_or_else(|_| panic!("{self:?}: not UTF-8"))
     }

@@ -17,13 +17,11 @@ const JUMPS_SEEN: u64 = 12;
 /// A clock that goes back by more than this, in milliseconds, was set.
 const BACK_MS: i64 = 60_000;
 
-/// The files that agents wrote.
 pub(crate) fn journal(home: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// Where everything is, for a test that fails.
 pub(crate) fn told(bed: &Bed, killer: &Killer) -> String {
     let state = bed.board.read().unwrap();
     let line = |task: &BoardTask| {
@@ -89,7 +87,6 @@ fn judge_task(bed: &Bed, task: &BoardTask) -> bool {
     true
 }
 
-/// Judges, and sums up.
 pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
     let state = bed.board.read().unwrap();
     let merged = state.tasks.iter().filter(|task| judge_task(bed, task)).count();

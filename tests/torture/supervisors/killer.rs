@@ -33,7 +33,6 @@ pub(crate) struct Killer {
     stopped: Vec<(Instant, u32)>,
     /// How often agents were killed at a task.
     at_task: BTreeMap<String, u64>,
-    /// Dead supervisors.
     pub(crate) killed: BTreeSet<u32>,
     /// Agents and supervisors that paused at some time.
     pub(crate) stood: BTreeSet<u32>,
@@ -66,7 +65,6 @@ impl Killer {
         self.killed.len() as u64 + self.killed_agents + self.stops + self.jumps
     }
 
-    /// Does the next thing, if it is time for it.
     pub(crate) fn act(&mut self) {
         self.let_go(false);
         if Instant::now() < self.next {

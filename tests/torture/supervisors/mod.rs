@@ -29,9 +29,7 @@ use team::{Team, running};
 
 /// How long a lease runs here, in seconds.
 const LEASE_SECONDS: u64 = 4;
-/// Between two looks at what others do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two looks at the board.
 const BOARD_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what comes after the last task may take.
 const PATIENCE: Duration = Duration::from_secs(120);

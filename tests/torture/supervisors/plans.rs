@@ -133,7 +133,6 @@ impl Bed {
         });
     }
 
-    /// The ends of what supervisors and agents have said.
     fn told(&self) -> String {
         let files = std::fs::read_dir(self.home()).unwrap().flatten().map(|file| file.path());
         let told = files.filter(|path| path.to_string_lossy().contains("/told-"));

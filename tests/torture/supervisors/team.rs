@@ -117,7 +117,6 @@ impl Team {
         self.clock.as_ref().map(|clock| clock.set(seconds)).is_some()
     }
 
-    /// Ends them as a user would.
     pub(crate) fn stop(&mut self) {
         for member in &self.members {
             signal(member.pid(), Signal::TERM);
@@ -129,7 +128,6 @@ impl Team {
         }
     }
 
-    /// The end of what all of them have said.
     pub(crate) fn told(&self) -> String {
         last(&own(&self.home).join("told"))
     }

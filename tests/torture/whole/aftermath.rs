@@ -79,7 +79,6 @@ fn what_is_left(stage: &Stage) -> Vec<String> {
     left
 }
 
-/// All lock files of the project.
 fn locks(below: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![below.to_owned()];
@@ -119,7 +118,6 @@ fn read(stage: &Stage, works: &Works) -> Facts {
     facts
 }
 
-/// Every message of every mailbox, with its place.
 fn messages(stage: &Stage) -> Vec<(String, &'static str, Envelope, String)> {
     let mut all = Vec::new();
     for mailbox in files(&stage.in_queue("mailbox")) {
@@ -217,7 +215,6 @@ fn replay(stage: &Stage, facts: &mut Facts) {
     facts.ends = ends(stage);
 }
 
-/// How often the log reports the success of a task.
 fn ends(stage: &Stage) -> BTreeMap<String, usize> {
     let mut ends = BTreeMap::new();
     let records = ensemble_core::event_log::read_all(&stage.home.join(".ensemble/logs")).unwrap();

@@ -22,7 +22,6 @@ use crate::support::role_command;
 
 /// How long a process stays dead at most, in milliseconds.
 const DEAD_MAX_MS: u64 = 5_000;
-/// Between two looks at the panes.
 const PANES_INTERVAL: Duration = Duration::from_secs(1);
 /// Another process holds the name, or the lock.
 pub const BUSY: i32 = 75;
@@ -149,7 +148,6 @@ impl Cast {
         }
     }
 
-    /// Starts what is due, and notices what has ended.
     pub fn tend(&mut self, stage: &Stage) {
         let now = Instant::now();
         self.verbs.retain_mut(|(_, child)| child.try_wait().unwrap().is_none());

@@ -14,7 +14,6 @@ use super::stage::{LEASE_SECONDS, Stage, now};
 use crate::children::signal;
 use crate::support::{PATIENCE, eventually_true};
 
-/// Between two disturbances at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
 /// How long a process pauses at most: some longer than a lease.
 const STOP_MAX_MS: u64 = LEASE_SECONDS * 2_000;
@@ -82,7 +81,6 @@ impl Chaos {
         told.join(", ")
     }
 
-    /// Ends faults whose time has passed, and begins the next one if it is due.
     pub fn act(&mut self, stage: &Stage, cast: &mut Cast) {
         self.let_go(stage, false);
         if Instant::now() < self.next {
@@ -100,7 +98,6 @@ impl Chaos {
         self.next = Instant::now() + Duration::from_millis(200 + self.random.below(PACE_MAX_MS));
     }
 
-    /// Whether it was done.
     fn perform(&mut self, act: Act, stage: &Stage, cast: &mut Cast) -> bool {
         match act {
             Act::Kill(kind) => {
@@ -210,7 +207,6 @@ impl Chaos {
         assert!(resumed.status.success() || self.full.is_some(), "{resumed:?}");
     }
 
-    /// Everything continues, and the clock is right again.
     pub fn end(&mut self, stage: &Stage) {
         self.let_go(stage, true);
         eventually_true(PATIENCE, "the pause ends", || {

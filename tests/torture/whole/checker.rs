@@ -23,7 +23,6 @@ pub struct Message {
     pub reason: String,
 }
 
-/// Everything that is known at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub lines: Vec<Line>,
@@ -35,7 +34,6 @@ pub struct Facts {
     pub reports: BTreeMap<String, (String, String)>,
     /// The reports to people: type, task and text.
     pub told: Vec<String>,
-    /// Results of tasks in summaries.
     pub summaries: BTreeMap<String, Vec<String>>,
     /// Status, reason, and what comes before, of each task of the board.
     pub board: BTreeMap<String, (String, String, Vec<String>)>,
@@ -43,10 +41,8 @@ pub struct Facts {
     pub requests: BTreeMap<String, String>,
     pub worktrees: Vec<String>,
     pub branches: Vec<String>,
-    /// How often the log reports each success.
     pub ends: BTreeMap<String, usize>,
     pub records: u64,
-    /// Everything else that should have been removed.
     pub left: Vec<String>,
 }
 
@@ -55,7 +51,6 @@ impl Facts {
         self.lines.iter().filter(move |line| line.verb == verb && line.task == task)
     }
 
-    /// Whether a person was notified of a task, by its name.
     fn is_told(&self, task: &str) -> bool {
         self.told.iter().any(|text| mentions(text, task))
     }
@@ -70,7 +65,6 @@ fn mentions(text: &str, word: &str) -> bool {
     text.split(|c| !is_part(c)).any(|part| part == word)
 }
 
-/// Everything that is wrong.
 pub fn violations(facts: &Facts) -> Vec<String> {
     let mut wrong = facts.left.clone();
     for work in &facts.works {
@@ -293,7 +287,6 @@ fn begun_after_agreeing(facts: &Facts, wrong: &mut Vec<String>) {
     }
 }
 
-/// What has happened, in numbers.
 pub fn counts(facts: &Facts) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for work in &facts.works {

@@ -13,7 +13,6 @@ use crate::support::given;
 
 pub const ROLE: &str = "mcp";
 const ME: &str = "mcp-1";
-/// Between two looks at an empty mailbox.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a call is tried again while the disk is full.
 const TRIES_MAX: u32 = 120;

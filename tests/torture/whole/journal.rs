@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A line of an agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     /// Seconds since boot, rounded down to hundredths.

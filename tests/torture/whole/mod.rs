@@ -40,7 +40,6 @@ use chaos::Chaos;
 use stage::Stage;
 use work::Works;
 
-/// Between two looks at what all do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[test]

@@ -4,7 +4,6 @@ use rustix::process::Signal;
 
 use crate::children::signal;
 
-/// Numbers of the processes for which it is so.
 fn all(is_so: impl Fn(u32) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -28,7 +27,6 @@ pub fn of_group(group: u32) -> Vec<u32> {
     all(|pid| stat(pid, 2).as_ref() == Some(&group) && is_alive(pid))
 }
 
-/// The living members of a session.
 pub fn of_session(session: u32) -> Vec<u32> {
     let session = session.to_string();
     all(|pid| stat(pid, 3).as_ref() == Some(&session) && is_alive(pid))

@@ -30,13 +30,11 @@ const SCRIPTS: [(&str, &str); 8] = [
 ];
 
 pub struct Stage {
-    /// The project's directory.
     pub home: PathBuf,
     /// The test's own directory.
     pub own: PathBuf,
     /// The wall clock of all processes, if there is a C compiler.
     clock: Option<WallClock>,
-    /// Whether the disk can be filled.
     pub has_disk: bool,
     _mount: Option<Mount>,
     _directories: [tempfile::TempDir; 2],
@@ -98,7 +96,6 @@ impl Stage {
         )
     }
 
-    /// The arguments of a supervisor.
     pub fn supervise(&self, role: &str, id: &str) -> Vec<String> {
         let script = self.own.join("planned.sh");
         let line = format!(
@@ -140,7 +137,6 @@ impl Stage {
         command
     }
 
-    /// Runs a command to completion.
     pub fn run(&self, line: &str) -> Output {
         self.command(&line.split_whitespace().collect::<Vec<_>>()).output().unwrap()
     }
@@ -158,7 +154,6 @@ impl Stage {
         File::options().append(true).create(true).open(path).unwrap()
     }
 
-    /// Adds a line to the journal of the test itself.
     pub fn note(&self, at: f64, line: &str) {
         let path = self.own.join("journals/test");
         let mut file = File::options().append(true).create(true).open(path).unwrap();
@@ -192,7 +187,6 @@ impl Stage {
         self.own.join("journals")
     }
 
-    /// A file of the queue.
     pub fn in_queue(&self, below: impl AsRef<Path>) -> PathBuf {
         self.home.join("queue").join(below)
     }

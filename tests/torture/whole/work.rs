@@ -13,11 +13,9 @@ use ensemble_team::steps::{StepOptions, StepStore};
 
 use super::stage::Stage;
 
-/// Between two pieces of work at most, in milliseconds.
 const PACE_MAX_MS: u64 = 1_500;
 /// How much of each kind is open at a time.
 const OPEN_MAX: usize = 4;
-/// Between two looks at what has ended.
 const OVER_INTERVAL: Duration = Duration::from_secs(2);
 /// One kind of work in each of these numbers of pieces.
 const KINDS: [Kind; 4] = [Kind::Mail, Kind::Batch, Kind::Board, Kind::Steps];
@@ -31,7 +29,6 @@ pub enum Kind {
     Steps,
 }
 
-/// A piece of work.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub kind: Kind,
@@ -75,7 +72,6 @@ impl Works {
         }
     }
 
-    /// Gives the next piece of work, if it is time for one.
     pub fn offer(&mut self, stage: &Stage, is_disk_full: bool) {
         let now = Instant::now();
         if now - self.looked >= OVER_INTERVAL {
@@ -112,7 +108,6 @@ impl Works {
         self.open.retain(|work| !is_over(stage, work, &state));
     }
 
-    /// What is not over yet.
     pub fn still_open(&self, stage: &Stage) -> Vec<String> {
         let state = board_state(stage);
         let open = self.all.iter().filter(|work| !is_over(stage, work, &state));

@@ -12,7 +12,6 @@ use ensemble_core::proto::lease::{
     OVERTIME_MAX,
 };
 
-/// Duration of every lease in the simulation.
 pub(super) const DURATION: Duration = Duration::from_secs(300);
 /// Delay that the loop itself may add.
 const SLACK: Duration = Duration::from_secs(15);
@@ -114,7 +113,6 @@ impl World {
         self.rows.note("lease", (&before, "ClockGap", &after), &printed(&effects))
     }
 
-    /// Keys of all current leases.
     fn held(&self) -> Vec<Key> {
         let cells = self.cells.iter().enumerate().filter_map(|(at, cell)| cell.key(at));
         let steps = self.steps.iter().enumerate().filter_map(|(at, step)| step.key(at));

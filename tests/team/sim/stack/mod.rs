@@ -41,7 +41,6 @@ use world::World;
 const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 2_000 };
 /// Number of seeds from which on every row of every table must be visited.
 const COVERED_FROM: u64 = 200;
-/// Number of operations in one run.
 const OPS: usize = 500;
 const WORKERS: usize = 6;
 /// Most tries to shrink a failing run.
@@ -121,7 +120,6 @@ fn ops(seed: u64) -> Vec<Op> {
     ops
 }
 
-/// Result of a run.
 struct Ran {
     rows: Rows,
     simulated: Duration,

@@ -162,7 +162,6 @@ const RECONCILE: &[Row] = &[
     ("", "Time", "", "CheckPaths"),
 ];
 
-/// Number of visits of each row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows(BTreeMap<(&'static str, usize), u64>);
 

@@ -6,7 +6,6 @@ use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::proto::Machine;
 use ensemble_team::proto::{step, task};
 
-/// A task as on the board.
 pub(super) struct Cell {
     machine: task::TaskMachine,
     /// The highest epoch that was ever accepted.
@@ -37,7 +36,6 @@ impl Cell {
     }
 }
 
-/// A step as in the database.
 pub(super) struct Steps {
     machine: step::StepMachine,
 }

@@ -15,7 +15,6 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::lease::HEARTBEAT;
 use ensemble_core::sim::{SimClock, SimRng};
 
-/// Number of tasks and of steps.
 const CELLS: usize = 8;
 /// Longest delay of the loop.
 const TICK: Duration = Duration::from_secs(10);

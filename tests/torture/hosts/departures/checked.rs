@@ -17,10 +17,8 @@ use crate::hosts::checker::text;
 use crate::hosts::host::Host;
 use crate::hosts::journal::Fact;
 
-/// The requests to leave, and the answers that their callers got.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
-    /// By request, its state.
     pub states: BTreeMap<String, String>,
     /// By request, the outcomes in the mailbox of its caller.
     pub told: BTreeMap<String, Vec<String>>,

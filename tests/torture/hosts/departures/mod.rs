@@ -23,13 +23,11 @@ mod checked;
 
 pub use checked::{Departures, gather, violations};
 
-/// An agent that is asked to leave.
 pub struct Leaver {
     pub name: &'static str,
     pub at: usize,
     /// Whether it is in the roster of its host.
     pub is_listed: bool,
-    /// Who asks it, on the other host.
     pub caller: &'static str,
 }
 
@@ -48,7 +46,6 @@ pub const POOL: &str = "pool";
 /// A role to which Dispatch gives no task.
 const ROLE: &str = "guest";
 
-/// Answer of an agent to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Agrees,
@@ -189,7 +186,6 @@ fn finish(
     settle(stage, host, &line, (id, epoch), facts);
 }
 
-/// A message that asks an agent to leave.
 struct Question {
     id: String,
     epoch: u64,

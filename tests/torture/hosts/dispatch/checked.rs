@@ -19,14 +19,12 @@ use crate::hosts::journal::Fact;
 /// By batch, its summaries in the conductor's mailbox: the outcome of each task.
 pub type Batches = BTreeMap<String, Vec<Vec<(String, String)>>>;
 
-/// The name of a batch, and the outcome of each task.
 pub fn summary(summary: &Value) -> Option<(String, Vec<(String, String)>)> {
     let results = summary["task_results"].as_array()?;
     let outcome = |result: &Value| (text(&result["task_id"]), text(&result["status"]));
     Some((summary["batch_id"].as_str()?.to_owned(), results.iter().map(outcome).collect()))
 }
 
-/// The summaries among the conductor's mail.
 pub fn gather(mail: &[Value]) -> Batches {
     let mut found = Batches::new();
     for envelope in mail.iter().filter(|envelope| envelope["type"] == "report.summary") {

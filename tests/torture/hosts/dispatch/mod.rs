@@ -25,15 +25,12 @@ mod checked;
 
 pub use checked::{Batches, gather, violations};
 
-/// The mailbox of instructions.
 pub const DISPATCH: &str = "dispatch";
-/// Host and name of each worker.
 pub const WORKERS: [(usize, &str); 4] =
     [(0, "worker-1"), (1, "worker-2"), (0, "worker-3"), (1, "worker-4")];
 /// By this begins the name of a role whose members have tasks.
 const ROLE: &str = "worker";
 
-/// How an attempt at a task ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Succeeds,
@@ -42,12 +39,10 @@ enum Outcome {
     Fails,
 }
 
-/// A task of each batch.
 struct Order {
     name: &'static str,
     outcome: Outcome,
     after: &'static [&'static str],
-    /// The worker that must do it.
     worker: Option<&'static str>,
     attempts: u64,
 }
@@ -101,7 +96,6 @@ fn instruction(number: usize) -> String {
     text + "...\n"
 }
 
-/// `ensemble task dispatch`, which is killed and started again.
 pub struct Program<'a> {
     host: &'a Host,
     process: Option<Process>,
@@ -141,7 +135,6 @@ impl<'a> Program<'a> {
         self.run();
     }
 
-    /// `kill -9`.
     pub fn kill(&mut self) -> bool {
         self.process.take().map(Process::kill).is_some()
     }
@@ -160,7 +153,6 @@ impl<'a> Program<'a> {
         self.said() + &self.left()
     }
 
-    /// Ends it as a user would.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.signal(rustix::process::Signal::TERM);
@@ -203,7 +195,6 @@ fn told_of(ran: &Ran, number: usize) -> Option<Fact> {
     (ran.code == 0 && is_its).then_some(Fact::Told { batch, outcomes })
 }
 
-/// An attempt that a worker was given.
 struct Given {
     task: String,
     attempt: u64,
@@ -277,7 +268,6 @@ fn pong(host: &Host, name: &str, facts: &mut Vec<Fact>) {
     }
 }
 
-/// Reports an attempt, and settles its message.
 fn report(stage: &Stage<'_>, host: &Host, name: &str, given: &Given, facts: &mut Vec<Fact>) {
     let (begun_at, is_success) = (stage.now(), given.is_success());
     let said = format!("{name} has done 1 of 1 tasks (100%), see README:1");
@@ -304,7 +294,6 @@ fn report(stage: &Stage<'_>, host: &Host, name: &str, given: &Given, facts: &mut
     facts.push(Fact::Worked { task, attempt, is_success, begun_at, answered_at });
 }
 
-/// The report as a file.
 fn put_down(queue: &Path, name: &str, given: &Given, said: &str) {
     let Given { task, attempt, .. } = given;
     let (status, why) = match given.is_success() {

@@ -16,7 +16,6 @@ use crate::hosts::checker::{rows, text};
 use crate::hosts::host::Host;
 use crate::hosts::journal::Fact;
 
-/// A step at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     pub status: String,
@@ -24,7 +23,6 @@ pub struct Step {
     pub outcomes: BTreeMap<u64, String>,
 }
 
-/// The queues at the end.
 #[derive(Clone, Debug, Default)]
 pub struct Steps {
     pub steps: BTreeMap<String, Step>,
@@ -32,7 +30,6 @@ pub struct Steps {
     pub notices: BTreeMap<String, usize>,
 }
 
-/// Reads the queues and the orchestrator's mail.
 pub fn gather(host: &Host, mail: &[Value]) -> Steps {
     let mut found = Steps::default();
     for queue in rows(&host.ok("step list --json")) {

@@ -23,7 +23,6 @@ mod checked;
 
 pub use checked::{Step, Steps, gather, violations};
 
-/// Host and name of each worker.
 pub const WORKERS: [(usize, &str); 4] = [(0, "w0"), (1, "w1"), (0, "w2"), (1, "w3")];
 const STEPS: usize = 8;
 /// Files of all steps, by the same names on each host.
@@ -80,7 +79,6 @@ fn plan(task: &str) -> Value {
     })
 }
 
-/// A step that a worker was given.
 struct Given {
     task: String,
     index: u64,

@@ -5,7 +5,6 @@ use crate::hosts::checker::Facts;
 use crate::hosts::dispatch::Batches;
 use crate::hosts::journal::Fact;
 
-/// What happened to each task of the batch.
 fn outcomes() -> Vec<(String, String)> {
     let words = [
         ("parse", "success"),
@@ -50,7 +49,6 @@ pub(super) fn notes() -> Vec<Fact> {
     attempts.into_iter().flatten().chain([told]).collect()
 }
 
-/// The notes of a task's work.
 fn works<'a>(facts: &'a mut Facts, wanted: &str) -> impl Iterator<Item = &'a mut Fact> {
     facts
         .notes

@@ -6,7 +6,6 @@ use super::{is_found, received, settled};
 use crate::hosts::departures::Departures;
 use crate::hosts::journal::Fact;
 
-/// The decision of each request.
 const STATES: [(&str, &str); 4] = [
     ("leave-joe-0", "approved"),
     ("leave-joe-1", "expired"),
