@@ -140,7 +140,7 @@ impl Chaos {
             }
             Kind::Verb => hosts[host].kill_verb(self.random.next_u64()),
             Kind::Supervisor => {
-                crew.kill(self.random.next_u64(), self.random.percent(50));
+                crew.team.kill(self.random.next_u64(), self.random.percent(50));
                 true
             }
             Kind::Agent => crew.kill_agent(),

@@ -83,7 +83,7 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
                 (changed, left) = (Instant::now(), now_left);
             }
             if changed.elapsed() > QUIET_PATIENCE {
-                left += &format!("\n{}\n{}", program.told(), crew.told());
+                left += &format!("\n{}\n{}", program.told(), crew.team.told());
                 panic!("nothing has changed for {QUIET_PATIENCE:?}:\n{left}");
             }
             crew.tend();
@@ -92,7 +92,7 @@ fn two_hosts_lose_nothing_and_do_nothing_twice() {
         }
         players.into_iter().flat_map(|player| player.join().unwrap()).collect::<Vec<_>>()
     });
-    crew.stop();
+    crew.team.stop();
     program.stop();
     let facts = checker::gather(&hosts, facts);
     println!("{}; {:.0} s in all", facts.counts(), start.elapsed().as_secs_f64());

@@ -1,7 +1,6 @@
 //! Invariants of the final state.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use ensemble_core::event_log::{Record, read_all};
 use ensemble_team::board::{BoardTask, TaskStatus};
@@ -10,19 +9,13 @@ use crate::claims::{Claims, one_holder_at_a_time};
 use crate::supervisors::bed::{Bed, git};
 use crate::supervisors::is_hopeless;
 use crate::supervisors::killer::Killer;
-use crate::supervisors::team::own;
 
 /// At least one of this many jumps is visible in the order of the board's writes.
 const JUMPS_SEEN: u64 = 12;
 /// A clock that goes back by more than this, in milliseconds, was set.
 const BACK_MS: i64 = 60_000;
 
-pub(crate) fn journal(home: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
-}
-
-pub(crate) fn told(bed: &Bed, killer: &Killer) -> String {
+pub(crate) fn told(bed: &Bed, killer: &Killer<'_>) -> String {
     let state = bed.board.read().unwrap();
     let line = |task: &BoardTask| {
         let events: Vec<&str> = task.history.iter().map(|line| line.event.as_str()).collect();
@@ -31,9 +24,7 @@ pub(crate) fn told(bed: &Bed, killer: &Killer) -> String {
     let is_over =
         |task: &&BoardTask| !matches!(task.status, TaskStatus::Merged | TaskStatus::Blocked);
     let tasks: Vec<String> = state.tasks.iter().filter(is_over).map(line).collect();
-    let journal = journal(&bed.path());
-    let last = journal[journal.len().saturating_sub(20)..].join("\n");
-    format!("{}\n{:?}\n{last}\n{}", tasks.join("\n"), state.agents, killer.team.told())
+    format!("{}\n{:?}\n{}", tasks.join("\n"), state.agents, killer.team.told())
 }
 
 /// All writes to the board, in their order.
@@ -50,7 +41,7 @@ fn writes(bed: &Bed) -> Vec<Record> {
 /// Two processes may meet at one task only if the first paused, itself or with its supervisor.
 /// The other exception is a first process that was not seen to live for a whole lease. An agent
 /// whose supervisor was killed is ended before.
-fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize {
+fn two_processes(journal: &[String], killer: &Killer<'_>, claims: &Claims) -> usize {
     let beside: Vec<&String> = journal.iter().filter(|line| line.starts_with("beside ")).collect();
     for line in &beside {
         let words: Vec<&str> = line.split(' ').collect();
@@ -87,7 +78,7 @@ fn judge_task(bed: &Bed, task: &BoardTask) -> bool {
     true
 }
 
-pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
+pub(crate) fn judge(bed: &Bed, killer: &Killer<'_>) -> String {
     let state = bed.board.read().unwrap();
     let merged = state.tasks.iter().filter(|task| judge_task(bed, task)).count();
     let blocked = state.tasks.len() - merged;
@@ -96,7 +87,7 @@ pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
     let writes = writes(bed);
     let steps = writes.iter().flat_map(|record| record.data["steps"].as_array().unwrap());
     let claims = one_holder_at_a_time(steps).unwrap();
-    let journal = journal(&bed.path());
+    let journal = killer.team.journal();
     let beside = two_processes(&journal, killer, &claims);
     let at = |record: &Record| record.timestamp.unix_millis();
     let back = writes.windows(2).filter(|two| at(&two[1]) < at(&two[0]) - BACK_MS).count();

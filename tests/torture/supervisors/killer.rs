@@ -1,15 +1,14 @@
 //! Random disturbances of a team: kills, stops and clock jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::children::{Dice, signal};
 use crate::supervisors::LEASE_SECONDS;
-use crate::supervisors::judge::journal;
-use crate::supervisors::team::{Team, command_of};
+use crate::supervisors::team::{Agent, Team};
+use crate::wall_clock::WallClock;
 
 /// How long a stopped agent continues before its supervisor does.
 const HEAD_START: Duration = Duration::from_secs(1);
@@ -18,16 +17,10 @@ const KILLS_A_TASK: u64 = 2;
 /// The longest jump of the wall clock, in seconds.
 const JUMP_MAX: u64 = 7 * 24 * 3600;
 
-/// An agent that works now, by its own word.
-struct Agent {
-    task: String,
-    pid: u32,
-    supervisor: u32,
-}
-
-pub(crate) struct Killer {
-    home: PathBuf,
-    pub(crate) team: Team,
+pub(crate) struct Killer<'a> {
+    pub(crate) team: Team<'a>,
+    /// The wall clock of all processes, if there is a C compiler.
+    clock: Option<&'a WallClock>,
     dice: Dice,
     /// Stopped processes and the time of their continuation.
     stopped: Vec<(Instant, u32)>,
@@ -43,11 +36,11 @@ pub(crate) struct Killer {
     wanted: u64,
 }
 
-impl Killer {
-    pub(crate) fn new(home: PathBuf, team: Team, seed: u64) -> Self {
+impl<'a> Killer<'a> {
+    pub(crate) fn new(team: Team<'a>, clock: Option<&'a WallClock>, seed: u64) -> Self {
         Self {
-            home,
             team,
+            clock,
             dice: Dice(seed),
             stopped: Vec::new(),
             at_task: BTreeMap::new(),
@@ -85,36 +78,22 @@ impl Killer {
     }
 
     fn kill_a_supervisor(&mut self) -> bool {
-        let at = self.dice.below(self.team.members.len() as u64) as usize;
+        let chosen = self.dice.below(self.team.members.len() as u64);
         let is_new = self.dice.below(2) == 0;
-        let pid = self.team.kill(at, is_new);
+        let pid = self.team.kill(chosen, is_new);
         self.stopped.retain(|(_, stopped)| *stopped != pid);
         self.killed.insert(pid)
     }
 
     fn set_clock(&mut self) -> bool {
         let seconds = self.dice.below(2 * JUMP_MAX) as i64 - JUMP_MAX as i64;
-        self.jumps += u64::from(self.team.set_clock(seconds));
+        self.jumps += u64::from(self.clock.map(|clock| clock.set(seconds)).is_some());
         true
-    }
-
-    fn agents(&self) -> Vec<Agent> {
-        let lines = journal(&self.home);
-        let of_line = |line: &String| {
-            let words: Vec<&str> = line.strip_prefix("begin ")?.split(' ').collect();
-            let [task, _, pid, supervisor] = words[..] else { return None };
-            let (pid, supervisor) = (pid.parse().ok()?, supervisor.parse().ok()?);
-            // The number may be another process's by now, and even a supervisor's, whose command line names the script.
-            let command = command_of(pid);
-            let is_ours = command.starts_with("sh\0") && command.contains(self.home.to_str()?);
-            is_ours.then(|| Agent { task: task.to_owned(), pid, supervisor })
-        };
-        lines.iter().rev().take(60).filter_map(of_line).collect()
     }
 
     fn kill_an_agent(&mut self) -> bool {
         let spared = |task: &str| self.at_task.get(task).is_some_and(|n| *n >= KILLS_A_TASK);
-        let Some(agent) = self.agents().into_iter().find(|agent| !spared(&agent.task)) else {
+        let Some(agent) = self.team.agents().into_iter().find(|agent| !spared(&agent.task)) else {
             return false;
         };
         let is_killed = signal(agent.pid, Signal::KILL);
@@ -129,7 +108,7 @@ impl Killer {
     fn stop(&mut self, what: u64) -> bool {
         let is_member = |pid| self.team.members.iter().any(|member| member.pid() == pid);
         let is_free = |pid| self.stopped.iter().all(|(_, stopped)| *stopped != pid);
-        let found = self.agents().into_iter().find(|agent| {
+        let found = self.team.agents().into_iter().find(|agent| {
             is_member(agent.supervisor) && is_free(agent.supervisor) && is_free(agent.pid)
         });
         let Some(Agent { pid, supervisor, .. }) = found else { return false };

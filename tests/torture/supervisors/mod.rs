@@ -17,12 +17,15 @@ mod bed;
 mod judge;
 mod killer;
 mod plans;
-mod team;
+pub(crate) mod team;
 
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::setting;
-use bed::{Bed, git};
+use crate::wall_clock::WallClock;
+use bed::{Bed, ISOLATED, git};
 use ensemble_team::board::{NewTask, State, TaskStatus};
 use killer::Killer;
 use team::{Team, running};
@@ -34,6 +37,22 @@ const BOARD_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what comes after the last task may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SEED: u64 = 0x5eed;
+/// A directory for the test's files, not beside the board, where supervisors react to every change.
+const OWN: &str = ".ensemble/test";
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
+
+fn program(home: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .env_clear()
+        .envs(ISOLATED)
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", home)
+        .env("ENSEMBLE", PROGRAM)
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
 
 /// Tasks that no agent can do: the agent says so, or crashes. As in agent.sh.
 pub(crate) fn is_hopeless(task: &str) -> bool {
@@ -79,11 +98,11 @@ fn checkout(bed: &Bed) -> (String, Vec<u8>, String) {
 }
 
 /// Waits until it is so, while supervisors continue.
-fn wait_until(bed: &Bed, killer: &mut Killer, what: &str, is_so: impl Fn(&Killer) -> bool) {
+fn wait_until(bed: &Bed, killer: &mut Killer<'_>, what: &str, is_so: impl Fn(&Killer<'_>) -> bool) {
     let start = Instant::now();
     while !is_so(killer) {
         assert!(start.elapsed() < PATIENCE, "not {what}:\n{}", judge::told(bed, killer));
-        killer.team.check();
+        killer.team.tend();
         std::thread::sleep(LOOK_INTERVAL);
     }
 }
@@ -95,14 +114,26 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let seed = setting("TORTURE_SEED", SEED);
     println!("TORTURE_SEED={seed}");
     let bed = prepare(tasks);
-    let mut killer = Killer::new(bed.path(), Team::new(&bed), seed);
+    let (home, own) = (bed.path(), bed.path().join(OWN));
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::write(home.join("ensemble.yaml"), "durability: process\n").unwrap();
+    let clock = WallClock::build(&own);
+    let by_clock = |_| {
+        let mut command = program(&home);
+        command.envs(clock.iter().flat_map(WallClock::variables)).env("HOME", home.join(OWN));
+        command
+    };
+    let mut killer = Killer::new(Team::new(own, "200ms", by_clock), clock.as_ref(), seed);
     // The user is in the middle of something.
     std::fs::write(bed.home.path().join("mine"), "staged").unwrap();
     git(bed.home.path(), &["add", "mine"]);
     std::fs::write(bed.home.path().join("README"), "changed").unwrap();
     let before = checkout(&bed);
     let start = Instant::now();
-    killer.team.begin(supervisors);
+    killer.team.start_new(0, "planner");
+    for at in 0..supervisors {
+        killer.team.start_new(0, if at.is_multiple_of(2) { "coder" } else { "code-reviewer" });
+    }
     let patience = PATIENCE + Duration::from_secs(15 * tasks);
     let mut asked = start;
     // Reading a large board takes longer than listing processes.
@@ -111,7 +142,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
             asked = Instant::now();
         }
         assert!(start.elapsed() < patience, "not over:\n{}", judge::told(&bed, &killer));
-        killer.team.check();
+        killer.team.tend();
         if killer.acts() < tasks {
             killer.act();
         }
@@ -129,7 +160,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let trees = bed.trees();
     wait_until(&bed, &mut killer, "in order", |_| trees.recover(false).unwrap().is_empty());
     killer.team.stop();
-    wait_until(&bed, &mut killer, "alone", |_| running(&bed.path()).is_empty());
+    wait_until(&bed, &mut killer, "alone", |_| running(&home).is_empty());
     let found = judge::judge(&bed, &killer);
     assert_eq!(checkout(&bed), before, "the checkout of the user");
     assert!(!killer.killed.is_empty() && killer.killed_agents > 0, "{found}");

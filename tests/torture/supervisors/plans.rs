@@ -12,12 +12,11 @@ use ensemble_core::spool::{Spool, SpoolOptions};
 use ensemble_team::board::{Board, BoardOptions, BoardTask, State, TaskStatus};
 use rustix::process::Signal;
 
-use super::{LOOK_INTERVAL, PATIENCE};
+use super::{LOOK_INTERVAL, PATIENCE, program};
 use crate::children::signal;
-use crate::supervisors::bed::{ISOLATED, git};
+use crate::supervisors::bed::git;
 use crate::supervisors::team::running;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 const AGENT: &str = include_str!("planner_agent.sh");
 
 /// A project whose reviewer of plans is `lead`.
@@ -50,16 +49,8 @@ impl Bed {
     }
 
     fn command(&self, line: &[&str]) -> Command {
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(line)
-            .env_clear()
-            .envs(ISOLATED)
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("HOME", self.home())
-            .env("ENSEMBLE", PROGRAM)
-            .current_dir(self.home())
-            .stdin(Stdio::null());
+        let mut command = program(self.home());
+        command.args(line);
         command
     }
 
