@@ -23,7 +23,7 @@ use crate::hosts::departures::{self, LEAVERS, POOL};
 use crate::hosts::dispatch;
 use crate::hosts::host::{BUSY, Host, MAILBOXES, Ran};
 use crate::hosts::journal::Fact;
-use crate::hosts::steps::{self, WORKERS};
+use crate::hosts::steps::{self, ORCHESTRATOR, WORKERS};
 use crate::support::pause;
 
 /// The exit code for "nothing found".
@@ -152,43 +152,99 @@ impl<'a> Stage<'a> {
     }
 }
 
-type Player<'scope> = ScopedJoinHandle<'scope, Vec<Fact>>;
+/// Someone who does its part on a host, and notes what the command answers.
+pub struct Player<'a> {
+    pub stage: &'a Stage<'a>,
+    pub host: &'a Host,
+    pub name: &'a str,
+    pub facts: Vec<Fact>,
+}
+
+impl Player<'_> {
+    pub fn has_given_up(&self) -> bool {
+        self.stage.given_up.load(Ordering::Relaxed)
+    }
+
+    /// See [`Stage::insist`].
+    pub fn insist(&self, line: &[&str]) -> Option<Ran> {
+        self.stage.insist(self.host, line)
+    }
+
+    /// Notes what the command has accepted, or that it has not.
+    pub fn note(&mut self, line: &[&str], ran: &Ran, accepted: Fact) {
+        self.facts.push(if ran.code == 0 { accepted } else { wrong(line, ran) });
+    }
+
+    pub fn note_wrong(&mut self, line: &[&str], ran: &Ran) {
+        self.facts.push(wrong(line, ran));
+    }
+
+    /// Receives a message, if there is one; its id and the number of the delivery.
+    pub fn take(&mut self, line: &[&str]) -> Option<(String, u64)> {
+        let asked_at = self.stage.now();
+        let ran = self.insist(line).filter(|ran| ran.code != NOTHING)?;
+        let Some((id, epoch, body)) = received(&ran) else {
+            self.note_wrong(line, &ran);
+            return None;
+        };
+        self.facts.push(Fact::Received { id: id.clone(), epoch, body, asked_at });
+        Some((id, epoch))
+    }
+
+    /// Settles this delivery; `more` says whose mailbox it is in, if not its own.
+    pub fn settle(&mut self, (id, epoch): (&str, u64), more: &[&str]) {
+        let number = epoch.to_string();
+        let line = [&["settle", "--as", self.name][..], more, &[id, "--epoch", &number]].concat();
+        let Some(ran) = self.insist(&line) else { return };
+        let (id, answered_at) = (id.to_owned(), self.stage.now());
+        match ran.code {
+            0 => {
+                self.stage.settled().insert(id.clone());
+                self.facts.push(Fact::Settled { id, epoch, answered_at });
+            }
+            1 if ran.stderr.contains("is settled") => {
+                self.stage.settled().insert(id.clone());
+                self.facts.push(Fact::FoundSettled { id, answered_at });
+            }
+            // Its lease had ended, and it was delivered again.
+            1 => {}
+            _ => self.note_wrong(&line, &ran),
+        }
+    }
+}
+
+type Part<'scope> = Box<dyn FnOnce(&mut Player<'_>) + Send + 'scope>;
 
 pub fn begin<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     stage: &'scope Stage<'a>,
-) -> Vec<Player<'scope>> {
-    let [a, b] = stage.hosts;
-    let mut players = vec![
-        scope.spawn(|| ask(stage, b)),
-        scope.spawn(|| decide(stage, a, true)),
-        scope.spawn(|| decide(stage, b, false)),
-    ];
-    for (host, name) in SENDERS {
-        let host = &stage.hosts[host];
-        players.push(scope.spawn(move || send(stage, host, name)));
-    }
-    for host in stage.hosts {
-        players.push(scope.spawn(move || steps::drive(stage, host)));
-    }
-    for (host, name) in WORKERS {
-        let host = &stage.hosts[host];
-        players.push(scope.spawn(move || steps::work(stage, host, name)));
-    }
-    players.push(scope.spawn(|| dispatch::conduct(stage, b)));
+) -> Vec<ScopedJoinHandle<'scope, Vec<Fact>>> {
+    let mut players = Vec::new();
+    let mut play = |host: usize, name: &'static str, part: Part<'scope>| {
+        players.push(scope.spawn(move || {
+            let mut player = Player { stage, host: &stage.hosts[host], name, facts: Vec::new() };
+            part(&mut player);
+            player.facts
+        }));
+    };
+    play(1, "planner", Box::new(ask));
+    play(0, "lead", Box::new(|player| decide(player, true)));
+    play(1, "lead", Box::new(|player| decide(player, false)));
+    SENDERS.into_iter().for_each(|(host, name)| play(host, name, Box::new(send)));
+    [0, 1].into_iter().for_each(|host| play(host, ORCHESTRATOR, Box::new(steps::drive)));
+    WORKERS.into_iter().for_each(|(host, name)| play(host, name, Box::new(steps::work)));
+    play(1, ORCHESTRATOR, Box::new(dispatch::conduct));
     for (host, name) in dispatch::WORKERS {
-        let host = &stage.hosts[host];
-        players.push(scope.spawn(move || dispatch::work(stage, host, name)));
+        play(host, name, Box::new(dispatch::work));
     }
     for leaver in &LEAVERS {
-        let (here, other) = (&stage.hosts[leaver.at], &stage.hosts[1 - leaver.at]);
-        players.push(scope.spawn(move || departures::call(stage, other, leaver)));
-        players.push(scope.spawn(move || departures::stay(stage, here, leaver)));
+        let call = move |player: &mut Player<'_>| departures::call(player, leaver);
+        play(1 - leaver.at, leaver.caller, Box::new(call));
+        let stay = move |player: &mut Player<'_>| departures::stay(player, leaver);
+        play(leaver.at, leaver.name, Box::new(stay));
     }
-    for host in stage.hosts {
-        for mailbox in MAILBOXES {
-            players.push(scope.spawn(move || receive(stage, host, mailbox)));
-        }
+    for (host, mailbox) in [0, 1].into_iter().flat_map(|host| MAILBOXES.map(|it| (host, it))) {
+        play(host, mailbox, Box::new(receive));
     }
     players
 }
@@ -197,18 +253,18 @@ pub fn begin<'scope, 'a: 'scope>(
 const LARGE_EVERY: u64 = 5;
 const LARGE_LINES: usize = 30_000;
 
-pub fn wrong(arguments: &[&str], ran: &Ran) -> Fact {
+fn wrong(line: &[&str], ran: &Ran) -> Fact {
     let told = format!("{}: {}", ran.code, ran.stderr.trim());
-    Fact::Wrong { command: arguments.join(" "), told }
+    Fact::Wrong { command: line.join(" "), told }
 }
 
-fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
-    let mut facts = Vec::new();
+fn send(player: &mut Player<'_>) {
+    let (stage, name) = (player.stage, player.name);
     let mut number = 0;
     while number < stage.messages_min || !stage.is_over() {
         let sent = stage.sent.load(Ordering::Relaxed);
         if sent.saturating_sub(stage.settled().len() as u64) > OPEN_MAX {
-            if stage.given_up.load(Ordering::Relaxed) {
+            if player.has_given_up() {
                 break;
             }
             pause();
@@ -217,74 +273,26 @@ fn send(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
         let to = BOXES[usize::try_from(number).unwrap() % BOXES.len()];
         let id = format!("{name}-{number}");
         let content = if number % LARGE_EVERY == 0 { large(&id) } else { id.clone() };
-        let file = host.own().join(name);
+        let file = player.host.own().join(name);
         std::fs::write(&file, content).unwrap();
         let file = file.to_str().unwrap();
         let line = ["send", "--as", name, "--to", to, "--id", &id, "-f", file, "--task", &id];
         // Only messages of tasks are work, which an agent that leaves does not begin.
         let line = if to == POOL { &line[..] } else { &line[..line.len() - 2] };
-        let Some(ran) = stage.insist(host, line) else { break };
-        match ran.code {
-            0 => facts.push(Fact::Sent { id, to: to.to_owned() }),
-            _ => facts.push(wrong(line, &ran)),
-        }
+        let Some(ran) = player.insist(line) else { break };
+        player.note(line, &ran, Fact::Sent { id: id.clone(), to: to.to_owned() });
         number += 1;
         stage.sent.fetch_add(1, Ordering::Relaxed);
     }
     stage.senders.fetch_sub(1, Ordering::Relaxed);
-    facts
 }
 
-fn receive(stage: &Stage<'_>, host: &Host, mailbox: &str) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let line = ["recv", "--as", mailbox, "--json", "--wait", "1s"];
-    while !stage.is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
-        let Some((id, epoch)) = take(stage, host, &line, &mut facts) else { continue };
-        let number = epoch.to_string();
-        let line = ["settle", "--as", mailbox, &id, "--epoch", &number];
-        settle(stage, host, &line, (&id, epoch), &mut facts);
-    }
-    facts
-}
-
-/// Receives a message, if there is one; its id and the number of the delivery.
-pub fn take(
-    stage: &Stage<'_>,
-    host: &Host,
-    line: &[&str],
-    facts: &mut Vec<Fact>,
-) -> Option<(String, u64)> {
-    let asked_at = stage.now();
-    let ran = stage.insist(host, line).filter(|ran| ran.code != NOTHING)?;
-    let Some((id, epoch, body)) = received(&ran) else {
-        facts.push(wrong(line, &ran));
-        return None;
-    };
-    facts.push(Fact::Received { id: id.clone(), epoch, body, asked_at });
-    Some((id, epoch))
-}
-
-pub fn settle(
-    stage: &Stage<'_>,
-    host: &Host,
-    line: &[&str],
-    (id, epoch): (&str, u64),
-    facts: &mut Vec<Fact>,
-) {
-    let Some(ran) = stage.insist(host, line) else { return };
-    let (id, answered_at) = (id.to_owned(), stage.now());
-    match ran.code {
-        0 => {
-            stage.settled().insert(id.clone());
-            facts.push(Fact::Settled { id, epoch, answered_at });
+fn receive(player: &mut Player<'_>) {
+    let line = ["recv", "--as", player.name, "--json", "--wait", "1s"];
+    while !player.stage.is_all_settled() && !player.has_given_up() {
+        if let Some((id, epoch)) = player.take(&line) {
+            player.settle((&id, epoch), &[]);
         }
-        1 if ran.stderr.contains("is settled") => {
-            stage.settled().insert(id.clone());
-            facts.push(Fact::FoundSettled { id, answered_at });
-        }
-        // Its lease had ended, and it was delivered again.
-        1 => {}
-        _ => facts.push(wrong(line, &ran)),
     }
 }
 
@@ -321,11 +329,11 @@ fn pending(host: &Host) -> Option<Vec<String>> {
     Some(ran.stdout.lines().filter_map(id).collect())
 }
 
-fn ask(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
+fn ask(player: &mut Player<'_>) {
+    let (stage, host) = (player.stage, player.host);
     let plan = host.own().join("plan.md");
     std::fs::write(&plan, "1. count\n").unwrap();
     let plan = plan.to_str().unwrap();
-    let mut facts = Vec::new();
     for number in 0.. {
         while pending(host).is_none_or(|open| open.len() >= PLANS_OPEN_MAX) && !stage.is_over() {
             pause();
@@ -334,23 +342,20 @@ fn ask(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
             break;
         }
         let id = format!("plan-{number}");
-        let line = ["request", "plan", "--as", "planner", "--to", "lead", "--id", &id, "-f", plan];
-        let Some(ran) = stage.insist(host, &line) else { break };
-        match ran.code {
-            0 => facts.push(Fact::Asked { id }),
-            _ => facts.push(wrong(&line, &ran)),
-        }
+        let line =
+            ["request", "plan", "--as", player.name, "--to", "lead", "--id", &id, "-f", plan];
+        let Some(ran) = player.insist(&line) else { break };
+        player.note(&line, &ran, Fact::Asked { id: id.clone() });
         stage.asked.fetch_add(1, Ordering::Relaxed);
     }
     stage.askers.fetch_sub(1, Ordering::Relaxed);
-    facts
 }
 
 /// Decides all open requests, always in the same way. If two decide at once, one is too late.
-fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
+fn decide(player: &mut Player<'_>, approves: bool) {
+    let (stage, host, name) = (player.stage, player.host, player.name);
     let verdict = if approves { "--approve" } else { "--reject" };
-    let mut facts = Vec::new();
-    while !stage.given_up.load(Ordering::Relaxed) {
+    while !player.has_given_up() {
         let has_ended = stage.askers.load(Ordering::Relaxed) == 0;
         let Some(open) = pending(host) else {
             pause();
@@ -360,18 +365,17 @@ fn decide(stage: &Stage<'_>, host: &Host, approves: bool) -> Vec<Fact> {
             break;
         }
         for id in open {
-            let line = ["request", "answer", "--as", "lead", &id, verdict, "--reason", host.name];
-            let Some(ran) = stage.insist(host, &line) else { break };
+            let line = ["request", "answer", "--as", name, &id, verdict, "--reason", host.name];
+            let Some(ran) = player.insist(&line) else { break };
             match ran.code {
                 0 => {
                     stage.decided.fetch_add(1, Ordering::Relaxed);
-                    facts.push(Fact::Decided { id, approves });
+                    player.facts.push(Fact::Decided { id, approves });
                 }
                 1 if ran.stderr.contains("the first decision counts") => {}
-                _ => facts.push(wrong(&line, &ran)),
+                _ => player.note_wrong(&line, &ran),
             }
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
-    facts
 }

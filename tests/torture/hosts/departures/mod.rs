@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use ensemble_team::roster::MemberState;
 use serde_json::Value;
 
-use crate::hosts::host::{Host, Ran};
+use crate::hosts::host::Ran;
 use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Stage, settle, take, wrong};
+use crate::hosts::players::{NOTHING, Player};
 
 mod checked;
 
@@ -71,21 +71,18 @@ impl Manner {
 }
 
 /// Asks an agent to leave, again and again, and waits each time until that is decided, and the agent has gone.
-pub fn call(stage: &Stage<'_>, host: &Host, leaver: &Leaver) -> Vec<Fact> {
+pub fn call(player: &mut Player<'_>, leaver: &Leaver) {
     let Leaver { name, caller, is_listed, .. } = leaver;
-    let mut facts = Vec::new();
+    let stage = player.stage;
     for number in 0.. {
-        if number >= MANNERS.len() && stage.is_over() || stage.given_up.load(Ordering::Relaxed) {
+        if number >= MANNERS.len() && stage.is_over() || player.has_given_up() {
             break;
         }
         let (work, request) = (format!("pool-{name}-{number}"), format!("leave-{name}-{number}"));
         let line =
             ["send", "--as", caller, "--to", POOL, "--id", &work, "--task", &work, "-m", &work];
-        let Some(ran) = stage.insist(host, &line) else { break };
-        match ran.code {
-            0 => facts.push(Fact::Sent { id: work, to: POOL.to_owned() }),
-            _ => facts.push(wrong(&line, &ran)),
-        }
+        let Some(ran) = player.insist(&line) else { break };
+        player.note(&line, &ran, Fact::Sent { id: work.clone(), to: POOL.to_owned() });
         stage.sent.fetch_add(1, Ordering::Relaxed);
         stage.calls.fetch_add(1, Ordering::Relaxed);
         let deadline = MANNERS[number % MANNERS.len()].deadline();
@@ -94,33 +91,24 @@ pub fn call(stage: &Stage<'_>, host: &Host, leaver: &Leaver) -> Vec<Fact> {
         let wait = if *is_listed { "10s" } else { "3s" };
         let more = ["--deadline", deadline, "--on-silence", on_silence, "--wait", wait, "--json"];
         let line: Vec<&str> = line.into_iter().chain(more).collect();
-        facts.extend(ask(stage, host, &line, &request, *is_listed));
+        ask(player, &line, &request, *is_listed);
         stage.called.fetch_add(1, Ordering::Relaxed);
     }
     stage.callers.fetch_sub(1, Ordering::Relaxed);
-    facts
 }
 
 /// One question, until it is decided and nothing more is to come.
-fn ask(
-    stage: &Stage<'_>,
-    host: &Host,
-    line: &[&str],
-    request: &str,
-    is_listed: bool,
-) -> Option<Fact> {
-    loop {
-        let ran = stage.insist(host, line)?;
+fn ask(player: &mut Player<'_>, line: &[&str], request: &str, is_listed: bool) {
+    while let Some(ran) = player.insist(line) {
         let is_decided = state(&ran).is_some_and(|state| state != "pending");
         let (request, is_gone) = (request.to_owned(), ran.code == 0);
+        let called = Fact::Called { request, is_listed, is_gone };
         match ran.code {
-            0 | 1 if is_decided => return Some(Fact::Called { request, is_listed, is_gone }),
+            0 | 1 if is_decided => return player.facts.push(called),
             // No watcher sees off an agent that is in no roster.
-            NOTHING if is_decided && !is_listed => {
-                return Some(Fact::Called { request, is_listed, is_gone });
-            }
+            NOTHING if is_decided && !is_listed => return player.facts.push(called),
             NOTHING => {}
-            _ => return Some(wrong(line, &ran)),
+            _ => return player.note_wrong(line, &ran),
         }
     }
 }
@@ -132,58 +120,37 @@ fn state(ran: &Ran) -> Option<String> {
 }
 
 /// Works, answers, leaves and comes back, until no caller is left and all work is done.
-pub fn stay(stage: &Stage<'_>, host: &Host, leaver: &Leaver) -> Vec<Fact> {
-    let name = leaver.name;
-    let mut facts = Vec::new();
-    let questions = ["recv", "--as", name, "--json"];
-    while !stage.is_all_settled() && !stage.given_up.load(Ordering::Relaxed) {
-        if leaver.is_listed && has_gone(host, name, &mut facts) {
-            host.enlist(name, ROLE);
+pub fn stay(player: &mut Player<'_>, leaver: &Leaver) {
+    let questions = ["recv", "--as", leaver.name, "--json"];
+    while !player.stage.is_all_settled() && !player.has_given_up() {
+        if leaver.is_listed && has_gone(player) {
+            player.host.enlist(leaver.name, ROLE);
         }
-        let Some(ran) = stage.insist(host, &questions) else { break };
+        let Some(ran) = player.insist(&questions) else { break };
         if ran.code != NOTHING {
             match Question::read(&ran) {
-                Some(question) => answer(stage, host, leaver, &question, &mut facts),
-                None => facts.push(wrong(&questions, &ran)),
+                Some(question) => answer(player, &question),
+                None => player.note_wrong(&questions, &ran),
             }
             continue;
         }
-        if let Some((id, epoch)) = take_work(stage, host, name, &mut facts) {
-            finish(stage, host, name, (&id, epoch), &mut facts);
+        if let Some((id, epoch)) = take_work(player) {
+            player.settle((&id, epoch), &["--mailbox", POOL]);
         }
     }
-    has_gone(host, name, &mut facts);
-    facts
+    has_gone(player);
 }
 
 /// Whether the roster of its host has the agent no more.
-fn has_gone(host: &Host, name: &str, facts: &mut Vec<Fact>) -> bool {
-    let Some(member) = host.member(name) else { return true };
+fn has_gone(player: &mut Player<'_>) -> bool {
+    let Some(member) = player.host.member(player.name) else { return true };
     let request = member.ended.and_then(|ended| ended.request_id);
-    facts.extend(request.map(|request| Fact::SeenOff { request: request.to_string() }));
+    player.facts.extend(request.map(|request| Fact::SeenOff { request: request.to_string() }));
     member.state == MemberState::Shutdown
 }
 
-fn take_work(
-    stage: &Stage<'_>,
-    host: &Host,
-    name: &str,
-    facts: &mut Vec<Fact>,
-) -> Option<(String, u64)> {
-    let line = ["recv", "--as", name, "--mailbox", POOL, "--json", "--wait", "500ms"];
-    take(stage, host, &line, facts)
-}
-
-fn finish(
-    stage: &Stage<'_>,
-    host: &Host,
-    name: &str,
-    (id, epoch): (&str, u64),
-    facts: &mut Vec<Fact>,
-) {
-    let number = epoch.to_string();
-    let line = ["settle", "--as", name, "--mailbox", POOL, id, "--epoch", &number];
-    settle(stage, host, &line, (id, epoch), facts);
+fn take_work(player: &mut Player<'_>) -> Option<(String, u64)> {
+    player.take(&["recv", "--as", player.name, "--mailbox", POOL, "--json", "--wait", "500ms"])
 }
 
 struct Question {
@@ -206,76 +173,64 @@ impl Question {
 }
 
 /// Answers a question in its manner, if it is open.
-fn answer(
-    stage: &Stage<'_>,
-    host: &Host,
-    leaver: &Leaver,
-    question: &Question,
-    facts: &mut Vec<Fact>,
-) {
+
+fn answer(player: &mut Player<'_>, question: &Question) {
     let request = &question.request;
     let shown = ["request", "list", request, "--json"];
-    let Some(ran) = stage.insist(host, &shown) else { return };
+    let Some(ran) = player.insist(&shown) else { return };
     let (Some(state), Some(manner)) = (state(&ran), Manner::of(request)) else {
-        facts.push(wrong(&shown, &ran));
-        return;
+        return player.note_wrong(&shown, &ran);
     };
     // A reminder, or a question that was handed out again.
     if state != "pending" {
-        put_away(stage, host, leaver.name, question);
-        return;
+        return put_away(player, question);
     }
     if manner != Manner::Declines
-        && let Some((id, epoch)) = take_work(stage, host, leaver.name, facts)
+        && let Some((id, epoch)) = take_work(player)
     {
-        facts.push(Fact::Kept { request: request.clone(), id, epoch });
+        player.facts.push(Fact::Kept { request: request.clone(), id, epoch });
     }
-    let agrees = match manner {
+    let verdict = match manner {
         Manner::Agrees => Some("--approve"),
         Manner::Declines => Some("--reject"),
         Manner::SaysNothing => None,
     };
-    if let Some(verdict) = agrees {
-        let line = ["request", "answer", request, verdict, "--as", leaver.name];
-        let Some(ran) = stage.insist(host, &line) else { return };
+    if let Some(verdict) = verdict {
+        let line = ["request", "answer", request, verdict, "--as", player.name];
+        let Some(ran) = player.insist(&line) else { return };
         let agrees = manner == Manner::Agrees;
         match ran.code {
-            0 => facts.push(Fact::Answered { request: request.clone(), agrees }),
+            0 => player.facts.push(Fact::Answered { request: request.clone(), agrees }),
             // By its own earlier try.
             1 if ran.stderr.contains("the first decision counts") => {}
-            _ => facts.push(wrong(&line, &ran)),
+            _ => player.note_wrong(&line, &ran),
         }
     }
     if manner == Manner::Agrees {
-        begins_nothing(stage, host, leaver.name, request, facts);
+        begins_nothing(player, request);
     }
     // Before its deadline, a question without an answer cannot be settled.
     if manner != Manner::SaysNothing {
-        put_away(stage, host, leaver.name, question);
+        put_away(player, question);
     }
 }
 
 /// Settles a question that is decided. It may be gone by then.
-fn put_away(stage: &Stage<'_>, host: &Host, name: &str, question: &Question) {
+fn put_away(player: &Player<'_>, question: &Question) {
     let epoch = question.epoch.to_string();
-    let _ = stage.insist(host, &["settle", "--as", name, &question.id, "--epoch", &epoch]);
+    let _ = player.insist(&["settle", "--as", player.name, &question.id, "--epoch", &epoch]);
 }
 
 /// Until the watcher of this host has seen it off, an agent that has agreed is given no work.
-fn begins_nothing(
-    stage: &Stage<'_>,
-    host: &Host,
-    name: &str,
-    request: &str,
-    facts: &mut Vec<Fact>,
-) {
+fn begins_nothing(player: &mut Player<'_>, request: &str) {
+    let (host, name) = (player.host, player.name);
     let is_leaving = || host.member(name).is_some_and(|it| it.state == MemberState::Leaving);
     if !is_leaving() {
         return;
     }
-    let Some((id, epoch)) = take_work(stage, host, name, facts) else { return };
+    let Some((id, epoch)) = take_work(player) else { return };
     if is_leaving() {
-        facts.push(Fact::TookUp { request: request.to_owned(), id: id.clone() });
+        player.facts.push(Fact::TookUp { request: request.to_owned(), id: id.clone() });
     }
-    finish(stage, host, name, (&id, epoch), facts);
+    player.settle((&id, epoch), &["--mailbox", POOL]);
 }

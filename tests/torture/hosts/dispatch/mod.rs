@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::hosts::host::{BUSY, Host, Ran};
 use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Stage, wrong};
+use crate::hosts::players::{NOTHING, Player};
 use crate::hosts::steps::ORCHESTRATOR as CONDUCTOR;
 use crate::support::{PATIENCE, Process, pause};
 
@@ -162,29 +162,31 @@ impl<'a> Program<'a> {
 }
 
 /// Hands in one batch after the other, and waits for its summary.
-pub fn conduct(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let file = host.own().join("instruction.yaml");
+pub fn conduct(player: &mut Player<'_>) {
+    let stage = player.stage;
+    let file = player.host.own().join("instruction.yaml");
     let line = ["agent", "instruct", "--as", CONDUCTOR, "--wait", "20s", "--json", "-f"];
     let line: Vec<&str> = line.into_iter().chain(file.to_str()).collect();
     for number in 0.. {
-        if number > 0 && stage.is_over() || stage.given_up.load(Ordering::Relaxed) {
+        if number > 0 && stage.is_over() || player.has_given_up() {
             break;
         }
         fs::write(&file, instruction(number)).unwrap();
         // The time has passed, and the batch continues.
         let told = loop {
-            match stage.insist(host, &line) {
+            match player.insist(&line) {
                 Some(ran) if ran.code == NOTHING => {}
                 ran => break ran,
             }
         };
         let Some(ran) = told else { break };
-        facts.push(told_of(&ran, number).unwrap_or_else(|| wrong(&line, &ran)));
+        match told_of(&ran, number) {
+            Some(told) => player.facts.push(told),
+            None => player.note_wrong(&line, &ran),
+        }
         stage.batches.fetch_add(1, Ordering::Relaxed);
     }
     stage.conductors.fetch_sub(1, Ordering::Relaxed);
-    facts
 }
 
 /// The summary of the batch of this number, as it was printed.
@@ -224,13 +226,13 @@ impl Given {
     }
 }
 
-pub fn work(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let line = ["recv", "--as", name, "--json", "--wait", "500ms"];
-    while stage.conductors.load(Ordering::Relaxed) > 0 && !stage.given_up.load(Ordering::Relaxed) {
-        pong(host, name, &mut facts);
+pub fn work(player: &mut Player<'_>) {
+    let stage = player.stage;
+    let line = ["recv", "--as", player.name, "--json", "--wait", "500ms"];
+    while stage.conductors.load(Ordering::Relaxed) > 0 && !player.has_given_up() {
+        pong(player);
         let asked_at = stage.now();
-        let Some(ran) = host.verb(&line).filter(|ran| ran.code != BUSY) else {
+        let Some(ran) = player.host.verb(&line).filter(|ran| ran.code != BUSY) else {
             pause();
             continue;
         };
@@ -238,14 +240,13 @@ pub fn work(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
             continue;
         }
         let Some(given) = Given::read(&ran) else {
-            facts.push(wrong(&line, &ran));
+            player.note_wrong(&line, &ran);
             continue;
         };
         let (task, attempt, epoch) = (given.task.clone(), given.attempt, given.epoch);
-        facts.push(Fact::Begun { task, attempt, epoch, asked_at, answered_at: stage.now() });
-        report(stage, host, name, &given, &mut facts);
+        player.facts.push(Fact::Begun { task, attempt, epoch, asked_at, answered_at: stage.now() });
+        report(player, &given);
     }
-    facts
 }
 
 /// Whether a worker reports by the verb, and answers pings by it. The others put down files.
@@ -254,8 +255,9 @@ fn has_verbs(name: &str) -> bool {
 }
 
 /// Answers the ping that exists, once. One that comes too late counts for nothing.
-fn pong(host: &Host, name: &str, facts: &mut Vec<Fact>) {
-    let ready = host.project.join(".ensemble/ready");
+fn pong(player: &mut Player<'_>) {
+    let name = player.name;
+    let ready = player.host.project.join(".ensemble/ready");
     let ping = fs::read_to_string(ready.join(format!("{name}.ping"))).unwrap_or_default();
     let [_, _, attempt] = ping.split_whitespace().collect::<Vec<_>>()[..] else { return };
     if !has_verbs(name) {
@@ -263,35 +265,35 @@ fn pong(host: &Host, name: &str, facts: &mut Vec<Fact>) {
         return;
     }
     let line = ["agent", "pong", name, attempt];
-    if let Some(ran) = host.verb(&line).filter(|ran| ![0, BUSY].contains(&ran.code)) {
-        facts.push(wrong(&line, &ran));
+    if let Some(ran) = player.host.verb(&line).filter(|ran| ![0, BUSY].contains(&ran.code)) {
+        player.note_wrong(&line, &ran);
     }
 }
 
-fn report(stage: &Stage<'_>, host: &Host, name: &str, given: &Given, facts: &mut Vec<Fact>) {
+fn report(player: &mut Player<'_>, given: &Given) {
+    let (stage, name) = (player.stage, player.name);
     let (begun_at, is_success) = (stage.now(), given.is_success());
     let said = format!("{name} has done 1 of 1 tasks (100%), see README:1");
     if is_success && has_verbs(name) {
         let line = ["report", &given.task, "--status", "success", "--as", name, "--summary", &said];
-        let Some(ran) = stage.insist(host, &line) else { return };
+        let Some(ran) = player.insist(&line) else { return };
         if ran.code != 0 {
-            facts.push(wrong(&line, &ran));
-            return;
+            return player.note_wrong(&line, &ran);
         }
     } else {
-        put_down(&host.project.join("queue"), name, given, &said);
+        put_down(&player.host.project.join("queue"), name, given, &said);
     }
     let epoch = given.epoch.to_string();
     let line = ["settle", "--as", name, &given.id, "--epoch", &epoch];
-    let Some(ran) = stage.insist(host, &line) else { return };
+    let Some(ran) = player.insist(&line) else { return };
     let (task, attempt) = (given.task.clone(), given.attempt);
     match ran.code {
-        0 => facts.push(Fact::AttemptSettled { task: task.clone(), attempt }),
+        0 => player.facts.push(Fact::AttemptSettled { task: task.clone(), attempt }),
         1 if ran.stderr.contains("is settled") => {}
-        _ => facts.push(wrong(&line, &ran)),
+        _ => player.note_wrong(&line, &ran),
     }
     let answered_at = stage.now();
-    facts.push(Fact::Worked { task, attempt, is_success, begun_at, answered_at });
+    player.facts.push(Fact::Worked { task, attempt, is_success, begun_at, answered_at });
 }
 
 fn put_down(queue: &Path, name: &str, given: &Given, said: &str) {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::host::{Host, Ran};
 use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Stage, wrong};
+use crate::hosts::players::{NOTHING, Player};
 use crate::support::pause;
 
 mod checked;
@@ -39,20 +39,17 @@ fn queue(host: &Host, task: &str) -> Option<Value> {
     rows.into_iter().find(|row| row["task_id"] == task)
 }
 
-pub fn drive(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
-    let mut facts = Vec::new();
+pub fn drive(player: &mut Player<'_>) {
+    let (stage, host) = (player.stage, player.host);
     for number in 0.. {
         let task = format!("{}-{number}", host.name);
         let file = host.own().join("plan.json");
         fs::write(&file, plan(&task).to_string()).unwrap();
         let line = ["step", "add", "--as", ORCHESTRATOR, "-f", file.to_str().unwrap()];
-        let Some(ran) = stage.insist(host, &line) else { break };
-        match ran.code {
-            0 => facts.push(Fact::Planned { task: task.clone(), steps: STEPS }),
-            _ => facts.push(wrong(&line, &ran)),
-        }
+        let Some(ran) = player.insist(&line) else { break };
+        player.note(&line, &ran, Fact::Planned { task: task.clone(), steps: STEPS });
         let is_done = || queue(host, &task).is_some_and(|row| row["done"] == STEPS);
-        while !is_done() && !stage.given_up.load(Ordering::Relaxed) {
+        while !is_done() && !player.has_given_up() {
             pause();
         }
         if stage.is_over() {
@@ -60,7 +57,6 @@ pub fn drive(stage: &Stage<'_>, host: &Host) -> Vec<Fact> {
         }
     }
     stage.drivers.fetch_sub(1, Ordering::Relaxed);
-    facts
 }
 
 fn plan(task: &str) -> Value {
@@ -113,52 +109,51 @@ impl Given {
     }
 }
 
-pub fn work(stage: &Stage<'_>, host: &Host, name: &str) -> Vec<Fact> {
-    let mut facts = Vec::new();
-    let line = ["step", "next", "--as", name, "--wait", "1s", "--json"];
-    while stage.drivers.load(Ordering::Relaxed) > 0 && !stage.given_up.load(Ordering::Relaxed) {
+pub fn work(player: &mut Player<'_>) {
+    let stage = player.stage;
+    let line = ["step", "next", "--as", player.name, "--wait", "1s", "--json"];
+    while stage.drivers.load(Ordering::Relaxed) > 0 && !player.has_given_up() {
         let asked_at = stage.now();
-        let Some(ran) = stage.insist(host, &line) else { break };
+        let Some(ran) = player.insist(&line) else { break };
         if ran.code == NOTHING {
             continue;
         }
         let Some(given) = Given::read(&ran) else {
-            facts.push(wrong(&line, &ran));
+            player.note_wrong(&line, &ran);
             continue;
         };
-        let (step, epoch) = (given.step(), given.epoch);
-        facts.push(Fact::Taken { step, epoch, is_again: given.is_again, asked_at });
+        let (step, epoch, is_again) = (given.step(), given.epoch, given.is_again);
+        player.facts.push(Fact::Taken { step: step.clone(), epoch, is_again, asked_at });
         let held = given.held(stage.files());
         if File::create_new(&held).is_err() {
-            facts.push(Fact::Shared { step: given.step(), file: held.display().to_string() });
+            player.facts.push(Fact::Shared { step, file: held.display().to_string() });
         }
         let _ = fs::remove_file(&held);
-        facts.extend(report(stage, host, name, &given));
+        report(player, &given);
     }
-    facts
 }
 
-fn report(stage: &Stage<'_>, host: &Host, name: &str, given: &Given) -> Option<Fact> {
+fn report(player: &mut Player<'_>, given: &Given) {
+    let name = player.name;
     let status = if given.fails() { "failure" } else { "success" };
     let report = json!({
         "task_id": given.task, "step_index": given.index, "agent": name, "status": status,
         "summary": "counted", "blockers": if given.fails() { vec!["the first one fails"] } else { vec![] },
     });
-    let file = host.own().join(format!("report-{name}.json"));
+    let file = player.host.own().join(format!("report-{name}.json"));
     fs::write(&file, report.to_string()).unwrap();
     let (file, epoch) = (file.to_str().unwrap(), given.epoch.to_string());
     let line = ["step", "submit", "--as", name, "-f", file, "--epoch", &epoch, "--json"];
-    let ran = stage.insist(host, &line)?;
+    let Some(ran) = player.insist(&line) else { return };
     let answer = ran.stdout.lines().next().and_then(|line| serde_json::from_str(line).ok());
     let is_again = answer.and_then(|row: Value| row["already_submitted"].as_bool());
-    Some(match (ran.code, is_again) {
-        (0, Some(is_again)) => Fact::Reported {
-            step: given.step(),
-            epoch: given.epoch,
-            is_success: !given.fails(),
-            is_again,
-            answered_at: stage.now(),
-        },
-        _ => wrong(&line, &ran),
-    })
+    let Some(is_again) = is_again else { return player.note_wrong(&line, &ran) };
+    let accepted = Fact::Reported {
+        step: given.step(),
+        epoch: given.epoch,
+        is_success: !given.fails(),
+        is_again,
+        answered_at: player.stage.now(),
+    };
+    player.note(&line, &ran, accepted);
 }
