@@ -1,58 +1,38 @@
 //! The handle across processes: what a process that ends without dropping its guard leaves behind, and a program that
 //! changes its directory.
-//!
-//! Each child is this program again, with the part that it plays in [`PART`].
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio, exit};
 use std::time::Duration;
 
+use crate::children::{Child, cast, say};
 use ensemble_core::{Durability, Queue, Settings, State};
+use rustix::process::Signal;
 
-const PART: &str = "ENSEMBLE_FACE_PART";
-const ROOT: &str = "ENSEMBLE_FACE_ROOT";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts a child with this part, and waits for its line.
 fn child(part: &str, home: &Path) -> Child {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "handle::subprocess_part", "--nocapture", "--ignored"])
-        .envs([(PART, part), (ROOT, home.to_str().unwrap())])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().ends_with("ready")));
+    let mut child = Child::spawn(&[&format!("handle::{part}"), home.to_str().unwrap()]);
+    assert_eq!(child.hear().as_deref(), Some("ready"));
     child
 }
 
 #[test]
-#[ignore = "the part of a child, which the tests below start"]
-fn subprocess_part() {
-    let Ok(part) = std::env::var(PART) else { return };
-    let home = std::env::var(ROOT).unwrap();
-    std::env::set_current_dir(&home).unwrap();
+fn play_role() {
+    let Some(role) = cast() else { return };
+    std::env::set_current_dir(&role[1]).unwrap();
     let queue = Queue::open("queue").unwrap();
     let inbox = queue.existing("worker-1").unwrap().as_holder("child").unwrap();
     let message = inbox.recv_timeout(PATIENCE).unwrap().unwrap();
-    match part.as_str() {
-        "exit" => {
-            println!("ready");
-            exit(0);
-        }
-        "wait" => {
-            println!("ready");
-            inbox.recv().unwrap();
-        }
-        "move" => {
-            std::env::set_current_dir("/").unwrap();
-            message.settle().unwrap();
-            println!("ready");
-            exit(0);
-        }
-        other => panic!("there is no part {other}"),
+    if role[0] == "move" {
+        std::env::set_current_dir("/").unwrap();
+        message.settle().unwrap();
     }
+    say("ready");
+    if role[0] == "wait" {
+        inbox.recv().unwrap();
+    }
+    std::process::exit(0);
 }
 
 fn queue_with_a_task(home: &Path) -> Queue {
@@ -69,12 +49,11 @@ fn a_process_that_ends_without_a_drop_keeps_its_message_until_the_lease_expires(
         let home = tempfile::tempdir().unwrap();
         let queue = queue_with_a_task(home.path());
         let inbox = queue.existing("worker-1").unwrap();
-        let mut child = child(part, home.path());
+        let child = child(part, home.path());
         if part == "wait" {
-            let pid = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            child.signal(Signal::TERM);
         }
-        child.wait().unwrap();
+        child.wait_until_dead();
         assert_eq!(inbox.as_holder("child").unwrap().held().unwrap().len(), 1, "{part}");
         let message = inbox.recv_timeout(PATIENCE).unwrap().unwrap();
         assert_eq!((message.body(), message.delivery()), ("task", 2), "{part}");
@@ -88,6 +67,6 @@ fn a_queue_with_a_relative_path_outlives_a_change_of_directory() {
     let queue = queue_with_a_task(home.path());
     let inbox = queue.existing("worker-1").unwrap();
     let id = inbox.unfinished(1).unwrap()[0].id.clone();
-    assert!(child("move", home.path()).wait().unwrap().success());
+    child("move", home.path()).finish();
     assert_eq!(inbox.state(&id).unwrap(), Some(State::Settled));
 }

@@ -61,7 +61,12 @@ impl Watcher {
     /// Starts the watcher of a project and waits until it watches.
     #[track_caller]
     pub fn start(bed: &Bed) -> Self {
-        let mut watcher = Self::launch(&bed.queue());
+        Self::start_in(&bed.queue())
+    }
+
+    #[track_caller]
+    pub fn start_in(queue: &Path) -> Self {
+        let mut watcher = Self::launch(queue);
         watcher.wait_until_it_watches();
         watcher
     }

@@ -6,7 +6,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Settings;
 use ensemble_team::board::{
-    ActiveControl, Board, BoardOptions, ControlFile, LockedBoard, NewAnomaly, NewSprint, NewTask,
+    ActiveControl, Board, BoardOptions, ControlFile, LockedBoard, NewAgent, NewAnomaly, NewSprint,
+    NewTask,
 };
 use ensemble_team::proto::goal::SprintState;
 use serde_json::Value;
@@ -14,14 +15,32 @@ use serde_json::Value;
 const CONFIG: &str = "alarms: {orphan: 1, draft: 1, untaken: 3600}\npoll_interval: 1";
 
 fn bed() -> (Bed, Board) {
-    let bed = Bed::with(&Settings::default(), CONFIG);
+    bed_with(CONFIG)
+}
+
+fn bed_with(config: &str) -> (Bed, Board) {
+    let bed = Bed::with(&Settings::default(), config);
     let options = BoardOptions::new("test").with_durability(Durability::Process);
     let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
     for id in ["task-1", "task-2"] {
-        let task = NewTask::new(name(id), "work", "s.md", "done");
-        change(&board, |locked| locked.add_task(&task));
+        add_task(&board, id);
     }
     (bed, board)
+}
+
+fn add_task(board: &Board, id: &str) {
+    let task = NewTask::new(name(id), "work", "s.md", "done");
+    change(board, |locked| locked.add_task(&task));
+}
+
+fn register(board: &Board, id: &str, role: &str) {
+    change(board, |locked| locked.register(&NewAgent::new(name(id), role)));
+}
+
+/// Since the first day of the year.
+fn pause(board: &Board) {
+    let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    ActiveControl::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
 }
 
 fn change<T>(
@@ -76,8 +95,7 @@ fn each_occurrence_is_reported_once_across_restarts() {
     block(&board, "task-1", "no answer since 2026-01-17T14:57:30Z: ask");
     wait_for(&bed, &["blocked task-1"]);
     for n in 0..5 {
-        let task = NewTask::new(name(&format!("more-{n}")), "work", "s.md", "done");
-        change(&board, |locked| locked.add_task(&task));
+        add_task(&board, &format!("more-{n}"));
     }
     block(&board, "task-2", "again");
     wait_for(&bed, &["blocked task-1", "blocked task-2"]);
@@ -158,13 +176,11 @@ fn an_unreadable_board_raises_an_alarm_and_clears_none() {
 fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     let (bed, board) = bed();
     bed.spool().add_mailbox(&name("planner-1"), &Settings::default()).unwrap();
-    let planner = ensemble_team::board::NewAgent::new(name("planner-1"), "planner");
-    change(&board, |locked| locked.register(&planner));
+    register(&board, "planner-1", "planner");
     let watcher = Watcher::start(&bed);
     change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));
     wait_for(&bed, &["stale_draft later"]);
-    let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    ActiveControl::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
+    pause(&board);
     wait_for(&bed, &["stale_draft later", "pause_stale PAUSE"]);
     assert_eq!(told(&bed, "planner-1").len(), 2, "the planner is notified");
     assert_eq!(told(&bed, "conductor").len(), 0);
@@ -177,25 +193,14 @@ fn alarms_of_a_planner_without_a_mailbox_go_to_the_conductor() {
     for to in ["", "to: lead, "] {
         let config = CONFIG.replace("orphan", &format!("{to}orphan"));
         let config = config.replace("untaken: 3600", "untaken: 1");
-        let bed = Bed::with(&Settings::default(), &config);
-        let options = BoardOptions::new("test").with_durability(Durability::Process);
-        let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
-        let planner = ensemble_team::board::NewAgent::new(name("planner-1"), "planner");
-        change(&board, |locked| locked.register(&planner));
-        for id in ["task-1", "task-2"] {
-            change(&board, |locked| {
-                locked.add_task(&NewTask::new(name(id), "work", "s.md", "done"))
-            });
-        }
+        let (bed, board) = bed_with(&config);
+        register(&board, "planner-1", "planner");
         block(&board, "task-1", "stuck");
         change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));
-        let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        ActiveControl::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch")
-            .unwrap();
+        pause(&board);
         let watcher = Watcher::start(&bed);
-        let mut expected =
-            vec!["blocked task-1", "pause_stale PAUSE", "stale_draft later", "untaken task-2"];
-        expected.sort_unstable();
+        let expected =
+            ["blocked task-1", "pause_stale PAUSE", "stale_draft later", "untaken task-2"];
         eventually_true(PATIENCE, "all are raised", || raised(&bed).len() >= expected.len());
         let mut all = raised(&bed);
         all.sort_unstable();
@@ -248,18 +253,12 @@ fn an_alarm_says_what_helps_and_ends_with_its_cause() {
 #[test]
 fn work_that_no_registered_agent_can_take_is_told() {
     let config = CONFIG.replace("untaken: 3600", "untaken: 1");
-    let bed = Bed::with(&Settings::default(), &config);
-    let options = BoardOptions::new("test").with_durability(Durability::Process);
-    let board = Board::create(bed.state().parent().unwrap(), options).unwrap();
-    for id in ["task-1", "task-2"] {
-        change(&board, |locked| locked.add_task(&NewTask::new(name(id), "work", "s.md", "done")));
-    }
+    let (bed, board) = bed_with(&config);
     let watcher = Watcher::start(&bed);
     wait_for(&bed, &["untaken task-1"]);
     let told = told(&bed, "conductor");
     assert!(told[0].contains("task-2 needs a coder"), "{told:?}");
-    let coder = ensemble_team::board::NewAgent::new(name("coder-1"), "coder");
-    change(&board, |locked| locked.register(&coder));
+    register(&board, "coder-1", "coder");
     watcher.wait_for_status("it has ended", |status| status["alarms"]["raised"] == 0);
     watcher.stop();
 }

@@ -1,9 +1,7 @@
 //! What the watcher does in panes, and by what it sees of them: from a file that lands to a line in the right pane, and
 //! the leases of what an agent holds. The real watcher, a real tmux server.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +9,7 @@ use crate::agent::PlayedAgent;
 use crate::herdr::HerdrStage;
 use crate::stage::PaneStage as _;
 use crate::tmux_support::{TestServer, eventually};
+use crate::watcher::Watcher;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::event_log::{NullRecorder, read_all};
 use ensemble_core::message::{Envelope, Name};
@@ -18,36 +17,8 @@ use ensemble_core::spool::{Settings, Spool, State};
 use ensemble_project::Project;
 use ensemble_project::panes::{self, PaneEntry};
 use ensemble_team::roster::Member;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-
-/// The watcher as a process; ended when this is dropped.
-struct Watcher(Child);
-
-impl Watcher {
-    fn start(queue: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ensemble-watch"));
-        command.arg("--queue").arg(queue).stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        // Where the system has no inotify instance left, it says so first.
-        assert!(said.any(|line| line.contains("watching")), "it does not watch");
-        Self(child)
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Watcher {
-    fn drop(&mut self) {
-        self.signal(Signal::CONT);
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 struct Bed {
     tmux: TestServer,
@@ -122,7 +93,7 @@ impl Bed {
     }
 
     fn watch(&self) -> Watcher {
-        Watcher::start(&self.project.queue)
+        Watcher::start_in(&self.project.queue)
     }
 
     fn report(&self, task: &str) -> PathBuf {
@@ -374,7 +345,7 @@ fn an_agent_in_herdr_is_nudged_and_its_mail_is_shown_beside_it() {
     spool.add_mailbox(&worker(), &Settings::default()).unwrap();
     let entry = PaneEntry::new(worker(), worker(), "claude", agent.binding.clone());
     panes::write(&project.panes(), &entry).unwrap();
-    let _watcher = Watcher::start(&queue);
+    let _watcher = Watcher::start_in(&queue);
     let shows = |unread: Value, held: Value| {
         let asked = stage.double().asked();
         let last = asked.iter().rfind(|(method, _)| method == "pane.report_metadata");
