@@ -1,47 +1,6 @@
 //! What is typed in two halves, and what is not typed while a limit lasts.
 
 use super::*;
-use ensemble_tmux::provider::{DiagnosisContext, UsageLimit, Zones, diagnose_with};
-
-/// An agent with a usage limit, and the clock by which its message is read.
-struct Limited<'a> {
-    agent: Double,
-    clock: &'a SimClock,
-    limit: Option<UsageLimit>,
-}
-
-impl Pane for Limited<'_> {
-    fn inspect(&mut self) -> Result<PaneState> {
-        self.agent.inspect()
-    }
-    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        self.agent.nudge(text)
-    }
-    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        self.agent.press(key)
-    }
-    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
-        self.agent.open(command)
-    }
-}
-
-impl AgentPane for Limited<'_> {
-    fn program(&self) -> &ProgramSettings {
-        self.agent.program()
-    }
-    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
-        let (state, zones) = (self.inspect()?, Zones::utc());
-        let time = Some((self.clock.wall(), &zones));
-        let context =
-            DiagnosisContext { time, limit: self.limit.as_ref(), ..DiagnosisContext::default() };
-        let judgement = diagnose_with(&self.agent.profile, &state, &context);
-        self.limit = judgement.limit().cloned();
-        Ok(judgement.diagnosis)
-    }
-    fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        self.agent.reset_context()
-    }
-}
 
 #[test]
 fn a_worker_is_parked_until_its_limit_ends_and_nudged_then() {
@@ -55,8 +14,8 @@ fn a_worker_is_parked_until_its_limit_ends_and_nudged_then() {
         pane.screen = screen.lines().map(str::to_owned).collect();
         (pane.cursor_x, pane.cursor_y) = (2, 2);
     });
-    let agent = Double::new("claude", &pane);
-    let agent = Box::new(Limited { agent, clock: &bench.clock, limit: None });
+    let limits = Some((bench.clock.clone(), None));
+    let agent = Box::new(Double { limits, ..Double::new("claude", &pane) });
     let mut manager = bench.manager();
     let mut patient = order("t1", "w1");
     patient.config.wait_max = Duration::from_secs(60);

@@ -18,17 +18,17 @@ use super::*;
 struct Killed;
 
 /// Kills its process at the effect of this number.
-#[derive(Clone, Default)]
-struct Fuse(Arc<AtomicUsize>);
+#[derive(Clone)]
+pub(super) struct Fuse(Arc<AtomicUsize>);
 
 impl Fuse {
     fn at(effect: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(effect)))
     }
-    fn never() -> Self {
+    pub(super) fn never() -> Self {
         Self::at(usize::MAX)
     }
-    fn burn(&self) {
+    pub(super) fn burn(&self) {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 0 {
             self.0.store(usize::MAX, Ordering::Relaxed);
             panic_any(Killed);
@@ -57,9 +57,8 @@ impl LadderHost for Host {
     fn reader(&self, mailbox: &Name) -> Result<MailboxReader> {
         static PROFILE: OnceLock<Arc<Profile>> = OnceLock::new();
         let profile = PROFILE.get_or_init(|| Double::new("generic", &self.pane).profile);
-        let (pane, profile) = (self.pane.clone(), Arc::clone(profile));
-        let double = Double { pane, profile, half: None };
-        let pane = Fused { double, fuse: self.fuse.clone() };
+        let fuse = self.fuse.clone();
+        let pane = Double { fuse, ..Double::of(Arc::clone(profile), &self.pane) };
         Ok(MailboxReader::new(mailbox.clone(), self.config)
             .in_pane(Box::new(pane), "%1".to_owned()))
     }
@@ -76,42 +75,6 @@ impl LadderHost for Host {
     }
     fn set_pace(&self, _: &Name, _: bool) {
         self.fuse.burn();
-    }
-}
-
-struct Fused {
-    double: Double,
-    fuse: Fuse,
-}
-
-impl Pane for Fused {
-    fn inspect(&mut self) -> Result<PaneState> {
-        self.double.inspect()
-    }
-    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        self.fuse.burn();
-        self.double.nudge(text)
-    }
-    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
-        self.fuse.burn();
-        self.double.press(key)
-    }
-    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
-        self.double.open(command)
-    }
-}
-
-impl AgentPane for Fused {
-    fn program(&self) -> &ProgramSettings {
-        self.double.program()
-    }
-    fn diagnose(&mut self) -> Result<AgentDiagnosis> {
-        self.fuse.burn();
-        self.double.diagnose()
-    }
-    fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        self.fuse.burn();
-        self.double.reset_context()
     }
 }
 

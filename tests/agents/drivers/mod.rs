@@ -25,8 +25,11 @@ use ensemble_core::proto::ack::{LadderSettings, Phase};
 use ensemble_core::proto::ready::{self, ErrorType, PongToken};
 use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_core::spool::Spool;
-use ensemble_tmux::provider::{self, Profile, Profiles};
+use ensemble_tmux::provider::{
+    self, DiagnosisContext, Profile, Profiles, UsageLimit, Zones, diagnose_with,
+};
 
+use self::ladders::Fuse;
 use self::pane::{PaneAction, SimPane};
 use crate::queue::{QueueBed, name};
 
@@ -39,12 +42,19 @@ struct Double {
     profile: Arc<Profile>,
     /// The line that waits for its Enter, if this pane has halves.
     half: Option<Option<Option<NudgeText>>>,
+    /// Burns at each look and at each line and key.
+    fuse: Fuse,
+    /// By which the message of a usage limit is read, and the one that was read.
+    limits: Option<(SimClock, Option<UsageLimit>)>,
 }
 
 impl Double {
     fn new(profile: &str, pane: &SimPane) -> Self {
-        let profile = Profiles::embedded().unwrap().get(profile).unwrap();
-        Self { pane: pane.clone(), profile, half: None }
+        Self::of(Profiles::embedded().unwrap().get(profile).unwrap(), pane)
+    }
+
+    fn of(profile: Arc<Profile>, pane: &SimPane) -> Self {
+        Self { pane: pane.clone(), profile, half: None, fuse: Fuse::never(), limits: None }
     }
 
     fn in_halves(profile: &str, pane: &SimPane) -> Self {
@@ -57,9 +67,11 @@ impl Pane for Double {
         Ok(self.pane.state())
     }
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.fuse.burn();
         Ok(self.pane.receive(PaneAction::Text(text.clone())))
     }
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        self.fuse.burn();
         Ok(self.pane.receive(PaneAction::Key(key)))
     }
     fn open(&mut self, _: &str) -> Result<NudgeOutcome> {
@@ -72,7 +84,16 @@ impl AgentPane for Double {
         self.profile.program()
     }
     fn diagnose(&mut self) -> Result<AgentDiagnosis> {
-        Ok(provider::diagnose(&self.profile, &self.pane.state()).diagnosis)
+        self.fuse.burn();
+        let (state, zones) = (self.pane.state(), Zones::utc());
+        let Some((clock, limit)) = &mut self.limits else {
+            return Ok(provider::diagnose(&self.profile, &state).diagnosis);
+        };
+        let time = Some((clock.wall(), &zones));
+        let context = DiagnosisContext { time, limit: limit.as_ref(), ..Default::default() };
+        let judgement = diagnose_with(&self.profile, &state, &context);
+        *limit = judgement.limit().cloned();
+        Ok(judgement.diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.nudge(&NudgeText::new("reset").unwrap())
