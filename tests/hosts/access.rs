@@ -27,18 +27,23 @@ fn works(options: &NatsOptions) {
     queue.settle(&delivery.lease).unwrap();
 }
 
+/// With `USER:PASSWORD@`.
+fn as_user(server: &Server, user: &str) -> NatsOptions {
+    let url = format!("nats://{user}127.0.0.1:{}", server.port);
+    NatsOptions::new(url, name("team")).with_patience(PATIENCE)
+}
+
+const ALL: &str = "all:a@";
+const FEW: &str = "few:f@";
+
 #[test]
 fn a_wrong_password_is_refused_and_never_shown() {
     let home = tempfile::tempdir().unwrap();
     let server =
         Server::at(home.path(), free_port(), &flags(&["--user", "team", "--pass", "hidden-word"]));
-    let with = |userinfo: &str| {
-        let url = format!("nats://{userinfo}127.0.0.1:{}", server.port);
-        NatsOptions::new(url, name("team")).with_patience(PATIENCE)
-    };
-    works(&with("team:hidden-word@"));
+    works(&as_user(&server, "team:hidden-word@"));
     for wrong in ["team:other-word@", ""] {
-        let error = NatsTransport::connect(&with(wrong)).unwrap_err();
+        let error = NatsTransport::connect(&as_user(&server, wrong)).unwrap_err();
         assert!(!error.is_transient(), "waiting does not help: {error}");
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
         assert!(!error.to_string().contains("-word"), "{error}");
@@ -123,12 +128,10 @@ fn what_is_denied_is_refused_at_once_and_named() {
     let home = tempfile::tempdir().unwrap();
     let publish_few = r#"{publish: {allow: [">"], deny: ["ens.team.q.secret.>", "ens.team.in.>", "enslog.team.b"]}}"#;
     let server = server_that_denies(home.path(), publish_few);
-    let url = |user: &str| format!("nats://{user}@127.0.0.1:{}", server.port);
-    let options = |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
-    works(&options("all:a"));
-    let all = NatsTransport::connect(&options("all:a")).unwrap();
+    works(&as_user(&server, ALL));
+    let all = NatsTransport::connect(&as_user(&server, ALL)).unwrap();
     all.add_mailbox(&name("secret"), &Settings::default()).unwrap();
-    let few = NatsTransport::connect(&options("few:f")).unwrap();
+    let few = NatsTransport::connect(&as_user(&server, FEW)).unwrap();
     let envelope = Envelope::new(name("secret"), "in");
     let error = few.publish(&envelope).unwrap_err();
     assert!(!error.is_transient(), "waiting does not help: {error}");
@@ -146,11 +149,10 @@ fn a_mailbox_that_the_servers_deny_keeps_no_other_from_being_swept() {
     let deny_bad = r#"{publish: {allow: [">"], deny: ["$JS.API.CONSUMER.CREATE.ENSEMBLE_team.*.ens.team.q.bad.>"]}}"#;
     let server = server_that_denies(home.path(), deny_bad);
     let connect = |user: &str, ahead: Duration| {
-        let url = format!("nats://{user}@127.0.0.1:{}", server.port);
-        let options = NatsOptions::new(url, name("team")).with_patience(PATIENCE);
+        let options = as_user(&server, user);
         NatsTransport::connect(&options.with_clock(Arc::new(AheadClock::by(ahead)))).unwrap()
     };
-    let all = connect("all:a", Duration::ZERO);
+    let all = connect(ALL, Duration::ZERO);
     let id = MessageId::new("old").unwrap();
     for mailbox in ["bad", MAILBOX] {
         all.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
@@ -158,7 +160,7 @@ fn a_mailbox_that_the_servers_deny_keeps_no_other_from_being_swept() {
         let delivery = all.receive(&name(mailbox), &name("w")).unwrap().unwrap();
         all.settle(&delivery.lease).unwrap();
     }
-    let few = connect("few:f", Duration::from_secs(8 * 24 * 60 * 60));
+    let few = connect(FEW, Duration::from_secs(8 * 24 * 60 * 60));
     let said = few.sweep().unwrap_err().to_string();
     assert!(said.contains("denied") && said.contains("bad"), "{said}");
     let state = |mailbox: &str| few.state(&name(mailbox), &id).unwrap();
@@ -178,11 +180,8 @@ fn a_host_that_may_not_read_or_follow_is_told_so() {
     ] {
         let home = tempfile::tempdir().unwrap();
         let server = server_that_denies(home.path(), denied);
-        let url = |user: &str| format!("nats://{user}@127.0.0.1:{}", server.port);
-        let options =
-            |user: &str| NatsOptions::new(url(user), name("team")).with_patience(PATIENCE);
-        works(&options("all:a"));
-        let few = NatsTransport::connect(&options("few:f"));
+        works(&as_user(&server, ALL));
+        let few = NatsTransport::connect(&as_user(&server, FEW));
         let error = few.and_then(|few| few.receive(&name(MAILBOX), &name("r"))).unwrap_err();
         assert!(!error.is_transient(), "{place}: waiting does not help: {error}");
         let said = error.to_string();
@@ -206,14 +205,10 @@ const LIMITED: &str = r#"{
 fn with_limits() -> (tempfile::TempDir, Server, NatsTransport, NatsTransport) {
     let home = tempfile::tempdir().unwrap();
     let server = server_that_denies(home.path(), LIMITED);
-    let options = |user: &str| {
-        let url = format!("nats://{user}@127.0.0.1:{}", server.port);
-        NatsOptions::new(url, name("team")).with_patience(PATIENCE)
-    };
-    let all = NatsTransport::connect(&options("all:a")).unwrap();
+    let all = NatsTransport::connect(&as_user(&server, ALL)).unwrap();
     all.add_mailbox(&name("few"), &Settings::default()).unwrap();
     all.add_mailbox(&name("lead"), &Settings::default().with_capacity(2)).unwrap();
-    let mut limited = options("few:f");
+    let mut limited = as_user(&server, FEW);
     limited.inbox_prefix = Some("_INBOX_few".to_owned());
     let few = NatsTransport::connect(&limited).unwrap();
     all.follow_handed_in();

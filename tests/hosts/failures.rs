@@ -13,7 +13,7 @@ use crate::nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_por
 use ensemble_core::Error;
 use ensemble_core::document::SharedFiles as _;
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Counts, PublishOutcome, Transport as _};
+use ensemble_core::env::{PublishOutcome, Transport as _};
 use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use ensemble_core::transfer::{Bridge, UnknownMailbox};
@@ -61,9 +61,9 @@ fn killing_the_server_in_the_middle_loses_nothing() {
             }
         });
         for _ in 0..3 {
-            let before = queue.scan_settled();
+            let before = count_settled(&queue);
             let start = Instant::now();
-            while queue.scan_settled() < before + 20 && !is_sent.load(Ordering::SeqCst) {
+            while count_settled(&queue) < before + 20 && !is_sent.load(Ordering::SeqCst) {
                 assert!(start.elapsed() < PATIENCE, "messages come through between two kills");
             }
             server.restart();
@@ -72,21 +72,11 @@ fn killing_the_server_in_the_middle_loses_nothing() {
     });
     let distinct: BTreeSet<_> = received.iter().collect();
     assert_eq!((received.len(), distinct.len()), (MESSAGES, MESSAGES));
-    assert_eq!(queue.scan_settled(), MESSAGES as u64);
+    assert_eq!(count_settled(&queue), MESSAGES as u64);
 }
 
-trait Scan {
-    fn scan_all(&self) -> Counts;
-
-    fn scan_settled(&self) -> u64 {
-        self.scan_all().settled
-    }
-}
-
-impl Scan for NatsTransport {
-    fn scan_all(&self) -> Counts {
-        self.scan(&name(MAILBOX)).unwrap()
-    }
+fn count_settled(queue: &NatsTransport) -> u64 {
+    queue.scan(&name(MAILBOX)).unwrap().settled
 }
 
 #[test]
@@ -217,9 +207,7 @@ fn a_reader_of_a_cluster_needs_one_consumer() {
     let first = NatsTransport::connect(&options(cluster.urls())).unwrap();
     first.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     for (n, server) in cluster.servers.iter().enumerate() {
-        server.kill();
-        server.run();
-        server.answers();
+        server.restart();
         cluster.catches_up(n);
     }
     let mut made = Made::listen(&cluster.servers[0]);
@@ -377,7 +365,7 @@ fn a_listing_outlasts_a_server_that_is_killed_in_its_middle() {
             let (before, start) = (listed.load(Ordering::SeqCst), Instant::now());
             while listed.load(Ordering::SeqCst) < before + 5 {
                 assert!(start.elapsed() < PATIENCE, "listings come through between two kills");
-                queue.scan_all();
+                count_settled(&queue);
             }
             server.restart();
         }

@@ -103,16 +103,12 @@ fn a_server_that_is_killed_between_question_and_answer_loses_neither() {
     let (server, log) = (Server::start(), SimRecorder::default());
     let (options, queue) = team(&server, &log);
     Requests::new(&queue).ask(plan("p1", "a plan")).unwrap();
-    server.kill();
-    server.run();
-    server.answers();
+    server.restart();
     let requests = Requests::new(&queue);
     assert_eq!(requests.get("p1").unwrap().state(), "pending");
     assert_eq!(requests.gate("risky", &name("bob")).unwrap().unwrap().state, GateState::Pending);
     requests.respond("p1", &name("lead"), true, "go").unwrap();
-    server.kill();
-    server.run();
-    server.answers();
+    server.restart();
     let other = host(&options, &log);
     let entry = Requests::new(&other).get("p1").unwrap();
     assert_eq!((entry.state(), entry.is_closed), ("approved", true));
