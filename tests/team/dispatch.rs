@@ -1,12 +1,13 @@
 //! A batch under Dispatch whose process is killed at any effect: no task is published twice, and the
 //! conductor is notified once.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ensemble_core::Result;
@@ -30,46 +31,32 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Killed;
 
 /// Kills its process at the effect of this number.
-struct Fuse(Cell<usize>);
+struct Fuse(AtomicUsize);
 
 impl Fuse {
+    fn never() -> Self {
+        Self(AtomicUsize::new(usize::MAX))
+    }
+
     fn burn(&self) {
-        match self.0.get() {
-            0 => {
-                self.0.set(usize::MAX);
-                panic_any(Killed);
-            }
-            left => self.0.set(left - 1),
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.0.store(usize::MAX, Ordering::Relaxed);
+            panic_any(Killed);
         }
     }
 }
 
 /// A log of `worker_assign` and `batch.told`, whose writer may be killed before or after a line.
 struct Log {
-    fuse: Mutex<Option<usize>>,
+    fuse: Fuse,
     lines: Mutex<Vec<String>>,
-}
-
-impl Log {
-    fn burn(&self) {
-        let mut fuse = self.fuse.lock().unwrap();
-        match *fuse {
-            Some(0) => {
-                *fuse = None;
-                drop(fuse);
-                panic_any(Killed);
-            }
-            Some(left) => *fuse = Some(left - 1),
-            None => {}
-        }
-    }
 }
 
 impl Recorder for Log {
     fn record(&self, kind: &str, _: &str, data: serde_json::Value) {
-        self.burn();
+        self.fuse.burn();
         self.lines.lock().unwrap().push(format!("{kind} {}", data["id"]));
-        self.burn();
+        self.fuse.burn();
     }
 }
 
@@ -127,7 +114,7 @@ impl Bed {
         let read = contract::read_as::<Instruction>(text, "i.yaml".as_ref()).unwrap();
         let Reading::Whole(instruction) = read else { panic!("an instruction") };
         let batch = TaskBatch::of(&instruction).unwrap();
-        let log = Log { fuse: Mutex::new(None), lines: Mutex::default() };
+        let log = Log { fuse: Fuse::never(), lines: Mutex::default() };
         Self { queue, log, instruction, batch, mails: RefCell::default() }
     }
 
@@ -153,12 +140,12 @@ impl Bed {
     /// One process, until it has nothing to do or is killed at effect `kill` of the team or of the log.
     fn process(&self, kill: Option<(bool, usize)>) -> std::result::Result<BatchProgress, ()> {
         let (of_team, of_log) = match kill {
-            Some((true, effect)) => (effect, None),
-            Some((false, effect)) => (usize::MAX, Some(effect)),
-            None => (usize::MAX, None),
+            Some((true, effect)) => (effect, usize::MAX),
+            Some((false, effect)) => (usize::MAX, effect),
+            None => (usize::MAX, usize::MAX),
         };
-        *self.log.fuse.lock().unwrap() = of_log;
-        let team = Team { fuse: Fuse(Cell::new(of_team)), pings: RefCell::default() };
+        self.log.fuse.0.store(of_log, Ordering::Relaxed);
+        let team = Team { fuse: Fuse(AtomicUsize::new(of_team)), pings: RefCell::default() };
         let run = self.run(&team);
         let process = AssertUnwindSafe(|| {
             let _lock = run.lock(&self.batch.id).unwrap();
@@ -237,7 +224,7 @@ fn a_late_mail_of_an_earlier_attempt_is_not_counted_for_the_next() {
         bed.report("f", &text("f", if attempt == 1 { "failed" } else { "success" }));
     }
     let late = Envelope::new(name("dispatch"), text("f", "failed")).with_task("f").from(worker);
-    let team = Team { fuse: Fuse(Cell::new(usize::MAX)), pings: RefCell::default() };
+    let team = Team { fuse: Fuse::never(), pings: RefCell::default() };
     bed.run(&team).take_mailed(&bed.batch, &bed.instruction, &late).unwrap();
     bed.process(None).unwrap();
     let state = bed.queue.home.path().join(format!(".ensemble/dispatch/{}.yaml", bed.batch.id));

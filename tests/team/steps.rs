@@ -96,29 +96,20 @@ fn die_in_time(_: &str) {
 fn play_role() {
     let Some(role) = cast() else { return };
     let home = Path::new(&role[1]);
+    if role[0] == "work" {
+        work(&open(home, None), &role[2]);
+        return say("done");
+    }
+    let store = open(home, Some(die_in_time));
+    STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
+    let submit = |report: Completion, by| {
+        store.submit(&report, &name(by), None).unwrap();
+    };
     match role[0].as_str() {
-        "take" => {
-            let store = open(home, Some(die_in_time));
-            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
-            let next = store.claim_step(&ClaimRequest::of(name("Tara"))).unwrap();
-            assert!(matches!(next, ClaimOutcome::Handed(_)));
-        }
-        "submit" => {
-            let store = open(home, Some(die_in_time));
-            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
-            store.submit(&done(1, "Tara"), &name("Tara"), None).unwrap();
-        }
-        "fail" => {
-            let store = open(home, Some(die_in_time));
-            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
-            store.submit(&failed(1), &name("Tara"), None).unwrap();
-        }
-        "fix" => {
-            let store = open(home, Some(die_in_time));
-            STATEMENTS_LEFT.store(role[2].parse().unwrap(), Ordering::Relaxed);
-            store.submit(&done(3, "Devon"), &name("Devon"), None).unwrap();
-        }
-        "work" => work(&open(home, None), &role[2]),
+        "take" => drop(take(&store, "Tara")),
+        "submit" => submit(done(1, "Tara"), "Tara"),
+        "fail" => submit(failed(1), "Tara"),
+        "fix" => submit(done(3, "Devon"), "Devon"),
         other => panic!("there is no role `{other}`"),
     }
     STATEMENTS_LEFT.store(u64::MAX, Ordering::Relaxed);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crate::queue::name;
+use ensemble_core::Result;
 use ensemble_core::driver;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
 use ensemble_core::message::Timestamp;
 use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::board::{
-    Board, BoardOptions, BoardTask, NewAgent, NewTask, State, TaskStatus, beaten_until,
+    Board, BoardOptions, BoardTask, LockedBoard, NewAgent, NewTask, State, TaskStatus, beaten_until,
 };
 use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
 use ensemble_team::proto::agent;
@@ -61,13 +62,20 @@ impl Bed {
         std::fs::write(board.path(), text).unwrap();
         let (board, worktrees, _) = open(home.path(), "test");
         let bed = Self { home, board, worktrees };
-        let mut locked = bed.board.lock().unwrap();
-        for n in 1..=tasks {
-            let id = format!("task-{n}");
-            locked.add_task(&NewTask::new(name(&id), "work", "specs/a.md", "it is done")).unwrap();
-        }
-        locked.commit().unwrap();
+        bed.change(|board| {
+            (1..=tasks).try_for_each(|n| {
+                let id = name(&format!("task-{n}"));
+                board.add_task(&NewTask::new(id, "work", "specs/a.md", "it is done"))
+            })
+        });
         bed
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut LockedBoard<'_>) -> Result<T>) -> T {
+        let mut locked = self.board.lock().unwrap();
+        let result = change(&mut locked).unwrap();
+        locked.commit().unwrap();
+        result
     }
 
     pub(crate) fn home(&self) -> &Path {
@@ -122,11 +130,11 @@ impl Bed {
     }
 
     fn agent(&self, id: &str, role: &str) -> TaskHolder {
-        let mut locked = self.board.lock().unwrap();
-        let holder = locked.register(&NewAgent::new(name(id), role)).unwrap();
-        locked.agent_event(&holder, agent::Event::Ready).unwrap();
-        locked.commit().unwrap();
-        holder
+        self.change(|board| {
+            let holder = board.register(&NewAgent::new(name(id), role))?;
+            board.agent_event(&holder, agent::Event::Ready)?;
+            Ok(holder)
+        })
     }
 
     /// Takes a task all the way to its approval.

@@ -87,9 +87,7 @@ fn a_claim_that_fails_is_told_and_blocks_the_task_in_the_end() {
     assert_eq!(task.blocked_questions.len(), 1);
 
     git(bed.home(), &["branch", "-m", "task", "mine"]);
-    let mut locked = bed.board.lock().unwrap();
-    locked.unblock(&name("task-1")).unwrap();
-    locked.commit().unwrap();
+    bed.change(|board| board.unblock(&name("task-1")));
     supervisor.hear("agent started for `task-1`");
     assert_eq!(bed.task(1).claim_error, None);
     supervisor.stop();
@@ -199,10 +197,10 @@ fn a_restarted_agent_is_told_what_happened_before() {
 #[test]
 fn a_planner_is_asked_once_whether_the_goal_is_reached() {
     let bed = Bed::new(1, 300);
-    let mut locked = bed.board.lock().unwrap();
-    locked.set_goal(&goal()).unwrap();
-    locked.goal_event(GoalEvent::Begin).unwrap();
-    locked.commit().unwrap();
+    bed.change(|board| {
+        board.set_goal(&goal())?;
+        board.goal_event(GoalEvent::Begin)
+    });
     bed.approve(1);
     bed.worktrees.merge(&name("task-1")).unwrap();
     let agent = "cat > $H/prompt; echo one >> $H/runs";
@@ -216,9 +214,7 @@ fn a_planner_is_asked_once_whether_the_goal_is_reached() {
         found.iter().any(|condition| condition.key.alarm == Alarm::GoalLeftOpen)
     };
     assert!(is_left_open(), "a person sees that it is open");
-    let mut locked = bed.board.lock().unwrap();
-    locked.goal_event(GoalEvent::Complete).unwrap();
-    locked.commit().unwrap();
+    bed.change(|board| board.goal_event(GoalEvent::Complete));
     assert!(!is_left_open());
     assert_eq!(supervisor.stop(), "result Stopped");
     assert_eq!(bed.lines("runs", 1).len(), 1);
@@ -228,15 +224,11 @@ fn a_planner_is_asked_once_whether_the_goal_is_reached() {
 fn a_planner_that_has_answered_is_not_called_again_when_another_reason_goes_away() {
     let bed = Bed::new(2, 300);
     let block = |n: usize| {
-        let mut locked = bed.board.lock().unwrap();
-        let question = ["which?".to_owned()];
-        locked.block(&name(&format!("task-{n}")), None, "unclear", &question).unwrap();
-        locked.commit().unwrap();
+        let (task, question) = (name(&format!("task-{n}")), ["which?".to_owned()]);
+        bed.change(|board| board.block(&task, None, "unclear", &question));
     };
     let unblock = |n: usize| {
-        let mut locked = bed.board.lock().unwrap();
-        locked.unblock(&name(&format!("task-{n}"))).unwrap();
-        locked.commit().unwrap();
+        bed.change(|board| board.unblock(&name(&format!("task-{n}"))));
     };
     block(1);
     let agent =

@@ -243,9 +243,7 @@ fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
         next_action: "the other half".to_owned(),
         more: serde_json::Map::new(),
     };
-    let mut locked = bed.board.lock().unwrap();
-    locked.hand_off(&name("task-1"), &holder, &notes).unwrap();
-    locked.commit().unwrap();
+    bed.change(|board| board.hand_off(&name("task-1"), &holder, &notes));
     std::fs::write(bed.file("go"), "").unwrap();
     supervisor.hear("hand-over");
     bed.lines("runs", 2);
@@ -369,9 +367,8 @@ fn a_task_that_is_blocked_by_its_planner_ends_its_agent() {
     let bed = Bed::new(1, 300);
     let mut supervisor = bed.supervise("coder-1", BoardRole::Coder, FOREVER);
     let agent = bed.lines("pids", 1)[0].clone();
-    let mut locked = bed.board.lock().unwrap();
-    locked.block(&name("task-1"), None, "the spec is wrong", &["which?".to_owned()]).unwrap();
-    locked.commit().unwrap();
+    let question = ["which?".to_owned()];
+    bed.change(|board| board.block(&name("task-1"), None, "the spec is wrong", &question));
     supervisor.hear("the agent was ended");
     assert!(!lives(&agent));
     assert_eq!(bed.state().agents[&name("coder-1")].current_task, None);
@@ -384,19 +381,16 @@ fn a_planner_is_woken_once_for_the_same_reasons() {
     let agent = "cat >> $H/prompts; echo one >> $H/runs";
     let mut supervisor = bed.supervise("planner-1", BoardRole::Planner, agent);
     supervisor.hear("agent ended: exit 0");
-    let mut locked = bed.board.lock().unwrap();
-    locked
-        .discover(&ensemble_team::board::NewDiscovery {
-            id: name("leak"),
-            by: "coder-1".to_owned(),
-            during: None,
-            description: "it leaks".to_owned(),
-            severity: None,
-            is_immediate: true,
-            recommendation: None,
-        })
-        .unwrap();
-    locked.commit().unwrap();
+    let discovery = ensemble_team::board::NewDiscovery {
+        id: name("leak"),
+        by: "coder-1".to_owned(),
+        during: None,
+        description: "it leaks".to_owned(),
+        severity: None,
+        is_immediate: true,
+        recommendation: None,
+    };
+    bed.change(|board| board.discover(&discovery));
     assert_eq!(bed.lines("runs", 2).len(), 2, "once for the empty board, once for the discovery");
     let prompts = std::fs::read_to_string(bed.file("prompts")).unwrap();
     assert!(prompts.contains("INITIAL_PLANNING") && prompts.contains("IMMEDIATE_DISCOVERY"));

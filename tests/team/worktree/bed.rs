@@ -85,10 +85,19 @@ impl Bed {
         self.on_board(id).status
     }
 
-    /// From a claim on, by a coder and a reviewer of the task's own.
-    pub(crate) fn approved(&self, id: &str, file: &str, content: &str) -> ClaimedTask {
-        let coder = self.agent(&format!("coder-{id}"), "coder");
+    /// A new task, if there is none by this name, claimed by a new coder.
+    pub(crate) fn claimed(&self, id: &str, coder: &str) -> (TaskHolder, ClaimedTask) {
+        if self.board.read().unwrap().task(&name(id)).is_none() {
+            self.task(id);
+        }
+        let coder = self.agent(coder, "coder");
         let claimed = self.trees().claim_task(&name(id), &coder).unwrap();
+        (coder, claimed)
+    }
+
+    /// By a coder and a reviewer of the task's own.
+    pub(crate) fn approved(&self, id: &str, file: &str, content: &str) -> ClaimedTask {
+        let (_, claimed) = self.claimed(id, &format!("coder-{id}"));
         commit(&claimed.path, file, content);
         self.trees().submit(&name(id), &claimed.granted.holder).unwrap();
         self.approve(id);

@@ -9,9 +9,8 @@ use crate::worktree::bed::{Bed, board_options, commit, git, name, refusal};
 /// A task in the hands of `coder-1`.
 fn claimed() -> (Bed, Worktrees, TaskHolder, ClaimedTask) {
     let bed = Bed::new();
-    bed.task("t1");
-    let (coder, trees) = (bed.agent("coder-1", "coder"), bed.trees());
-    let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
+    let (coder, claimed) = bed.claimed("t1", "coder-1");
+    let trees = bed.trees();
     (bed, trees, coder, claimed)
 }
 

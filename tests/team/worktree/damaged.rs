@@ -159,9 +159,7 @@ fn with_submodule(bed: &Bed) -> ClaimedTask {
         &["-c", allow, "submodule", "--quiet", "add", inner.to_str().unwrap(), "inner"],
     );
     git(&bed.path(), &["commit", "-q", "-m", "add inner"]);
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     git(&claimed.path, &["-c", allow, "submodule", "--quiet", "update", "--init"]);
     assert!(claimed.path.join("inner/part").exists());
     claimed
@@ -202,9 +200,7 @@ fn work_inside_a_submodule_is_not_lost_with_its_worktree() {
 #[test]
 fn a_repository_that_was_committed_as_one_file_is_not_lost_with_its_worktree() {
     let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     let inner = claimed.path.join("inner");
     git(&claimed.path, &["init", "-q", "-b", "main", inner.to_str().unwrap()]);
     commit(&inner, "mine", "x");
@@ -230,9 +226,7 @@ fn put_hook(bed: &Bed, hook: &str, script: &str) {
 fn a_checkout_hook_that_fails_is_reported_and_the_worktree_is_there() {
     let bed = Bed::new();
     put_hook(&bed, "post-checkout", "echo \"cannot install for $3\" >&2; exit 1");
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     assert_eq!(claimed.hook_failure.as_deref(), Some("cannot install for 1"));
     assert_eq!(bed.memory.of("worktree.hook_failed").len(), 1);
     commit(&claimed.path, "new", "x");
@@ -246,11 +240,9 @@ fn no_other_hook_of_the_repository_stops_a_task() {
     const HOOKS: [&str; 4] =
         ["reference-transaction", "commit-msg", "pre-merge-commit", "post-merge"];
     let bed = Bed::new();
-    ["t1", "t2"].into_iter().for_each(|task| bed.task(task));
     bed.approved("t2", "two", "2");
     HOOKS.iter().for_each(|hook| put_hook(&bed, hook, "exit 1"));
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     done(bed.trees().merge(&name("t2")).unwrap());
     std::fs::remove_dir_all(bed.path().join(".git/hooks")).unwrap();
     commit(&claimed.path, "one", "1");
@@ -311,9 +303,7 @@ fn a_repository_of_another_owner_needs_only_what_git_itself_asks_for() {
 #[test]
 fn an_integration_branch_without_the_merged_work_is_refused_and_named() {
     let bed = Bed::new();
-    for task in ["t1", "t2", "t3"] {
-        bed.task(task);
-    }
+    bed.task("t3");
     bed.approved("t1", "one", "x");
     done(bed.trees().merge(&name("t1")).unwrap());
     bed.approved("t2", "two", "x");
@@ -338,9 +328,7 @@ fn an_integration_branch_without_the_merged_work_is_refused_and_named() {
     git(&bed.path(), &["merge", "-q", "--ff-only", "integration"]);
     git(&bed.path(), &["branch", "-q", "-D", "integration"]);
     assert!(repaired(&bed).is_empty());
-    bed.task("t4");
-    let coder = bed.agent("coder-4", "coder");
-    bed.trees().claim_task(&name("t4"), &coder).unwrap();
+    bed.claimed("t4", "coder-4");
 }
 
 #[test]

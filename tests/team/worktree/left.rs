@@ -26,9 +26,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
 #[test]
 fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
     let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     // Git is set to show what a program says of the signature of each commit.
     let signature = "-----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----";
     let commit = git(&claimed.path, &["cat-file", "commit", "HEAD"]);
@@ -56,9 +54,7 @@ fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
 #[test]
 fn a_claim_without_its_worktree_gets_it_back() {
     let bed = Bed::new();
-    bed.task("t1");
-    let coder = bed.agent("coder-1", "coder");
-    let claimed = bed.trees().claim_task(&name("t1"), &coder).unwrap();
+    let (_, claimed) = bed.claimed("t1", "coder-1");
     commit(&claimed.path, "new", "x");
     std::fs::remove_dir_all(&claimed.path).unwrap();
     assert_eq!(problems(&bed, true), [(Some("t1".to_owned()), true)]);
@@ -73,8 +69,7 @@ fn a_claim_without_its_worktree_gets_it_back() {
 #[test]
 fn an_unrecorded_merge_is_reported() {
     let bed = Bed::new();
-    ["t0", "t1"].into_iter().for_each(|task| bed.task(task));
-    let first = bed.trees().claim_task(&name("t0"), &bed.agent("coder-t0", "coder")).unwrap();
+    let (_, first) = bed.claimed("t0", "coder-t0");
     commit(&first.path, "earlier", "x");
     let earlier = git(&first.path, &["rev-parse", "HEAD"]);
     commit(&first.path, "later", "x");
@@ -102,7 +97,6 @@ fn an_unrecorded_merge_is_reported() {
 #[test]
 fn worktrees_made_by_people_are_left_alone() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     let mine = bed.home.path().join(".worktrees/mine");
     git(
@@ -116,9 +110,7 @@ fn worktrees_made_by_people_are_left_alone() {
     assert_eq!(bed.directories(), ["mine", "notes"]);
     // A person's branch has the name of a task's branch as well.
     git(bed.home.path(), &["symbolic-ref", "refs/heads/task/t2", "refs/heads/main"]);
-    bed.task("t2");
-    let coder = bed.agent("coder-2", "coder");
-    bed.trees().claim_task(&name("t2"), &coder).unwrap();
+    bed.claimed("t2", "coder-2");
     assert_eq!(bed.refs("refs/heads/main"), ["refs/heads/main"]);
 }
 

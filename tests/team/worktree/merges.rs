@@ -20,7 +20,6 @@ fn with_tests(bed: &Bed, command: &str, limit: Duration) -> Worktrees {
 #[test]
 fn a_merge_moves_the_integration_branch_and_nothing_of_the_user() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     // In the middle of work: staged, changed and untracked files.
     std::fs::write(bed.home.path().join("staged"), "s").unwrap();
@@ -43,7 +42,6 @@ fn a_merge_moves_the_integration_branch_and_nothing_of_the_user() {
 #[test]
 fn a_branch_that_is_checked_out_does_not_move() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     git(bed.home.path(), &["switch", "--quiet", "integration"]);
     let before = git(bed.home.path(), &["rev-parse", "integration"]);
@@ -91,7 +89,6 @@ fn a_branch_that_is_checked_out_does_not_move() {
 #[test]
 fn an_approved_commit_that_is_gone_does_not_wait_in_silence() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     let text = bed.board.read_text().unwrap();
     let commit = bed.on_board("t1").review_commit.unwrap();
@@ -104,7 +101,6 @@ fn an_approved_commit_that_is_gone_does_not_wait_in_silence() {
 #[test]
 fn failing_tests_move_no_branch_and_are_reported() {
     let bed = Bed::new();
-    bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
     let before = git(bed.home.path(), &["rev-parse", "integration"]);
     let log = bed.path().join(".ensemble/merges/t1.log");
@@ -136,7 +132,6 @@ fn failing_tests_move_no_branch_and_are_reported() {
 #[test]
 fn tests_that_do_not_end_are_ended() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     let elsewhere = tempfile::tempdir().unwrap();
     let note = elsewhere.path().join("pid");
@@ -156,8 +151,6 @@ fn tests_that_do_not_end_are_ended() {
 #[test]
 fn a_conflict_is_reported_with_its_files() {
     let bed = Bed::new();
-    bed.task("t1");
-    bed.task("t2");
     bed.approved("t1", "README", "first\n");
     bed.approved("t2", "README", "second\n");
     let merge = done(bed.trees().merge(&name("t1")).unwrap());
@@ -172,7 +165,6 @@ fn a_conflict_is_reported_with_its_files() {
 #[test]
 fn a_branch_that_moved_during_the_tests_is_merged_into_again() {
     let bed = Bed::new();
-    bed.task("t1");
     bed.approved("t1", "new", "x");
     let mine = bed.home.path().join("mine");
     git(
@@ -190,7 +182,6 @@ fn a_branch_that_moved_during_the_tests_is_merged_into_again() {
 #[test]
 fn work_after_the_approval_is_salvaged() {
     let bed = Bed::new();
-    bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
     std::fs::write(claimed.path.join("late"), "z").unwrap();
     done(bed.trees().merge(&name("t1")).unwrap());
@@ -203,7 +194,6 @@ fn work_after_the_approval_is_salvaged() {
 #[test]
 fn a_task_is_merged_also_if_its_branch_cannot_go() {
     let bed = Bed::new();
-    bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
     // Another checkout has the branch.
     git(&claimed.path, &["switch", "--quiet", "--detach"]);

@@ -16,9 +16,7 @@ const SAVED: &str = "refs/ensemble/salvage/t1";
 
 /// A task that this host has claimed.
 fn claimed(bed: &Bed, id: &str) -> ClaimedTask {
-    bed.task(id);
-    let coder = bed.agent(&format!("coder-{id}"), "coder");
-    bed.trees().claim_task(&name(id), &coder).unwrap()
+    bed.claimed(id, &format!("coder-{id}")).1
 }
 
 /// A task that this host has submitted, with one file.
