@@ -5,22 +5,11 @@
 //! there is no Node, the test says so in one line and ends, or fails with
 //! `ENSEMBLE_TEST_CLIENTS=required`.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Mutex;
-
-use ensemble_core::driver::{AckDriver, DeliveryOrder};
-use ensemble_core::env::Clock as _;
-use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::proto::ack::Phase;
-use ensemble_core::spool::{Spool, SpoolOptions};
-use serde_json::Value;
 
 use crate::queue::AheadClock;
-use crate::tmux_support::{TestServer, eventually};
+
+use crate::*;
 
 /// The version that was tried.
 const TOOLKIT: &str = "prompt_toolkit==3.0.52";

@@ -1,11 +1,8 @@
 //! Nudges that arrive, in a real tmux server: whole, once, in order of text and Enter.
 
-use crate::tmux_support::{PROMPT, TestServer, eventually, text_for};
-use ensemble_core::env::Pane;
-use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText};
-use ensemble_tmux::provider::{AgentObserver, Profiles};
-use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
-use std::path::Path;
+use ensemble_core::pane::NUDGE_BYTES_MAX;
+
+use crate::*;
 
 #[test]
 fn a_nudge_reaches_a_script_byte_for_byte() {

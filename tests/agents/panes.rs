@@ -4,17 +4,13 @@
 //! they are installed; otherwise the test prints `skipped:` with the reason. A scripted server speaks herdr's protocol
 //! everywhere, over panes of tmux.
 
-use crate::agent::{self, PlayedAgent, reader_script};
-use crate::stage::PaneStage;
-use crate::tmux_support::{self, eventually, text_for};
-use crate::{herdr, hosts, zellij};
-use ensemble_core::env::Pane as _;
-use ensemble_core::message::Name;
-use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_tmux::nudge::NudgeOccasion;
 use ensemble_tmux::terminal::hosted::{HostedActivity, MailCount, bind_surrounding};
-use ensemble_tmux::tmux::TextOutcome;
 use serde_json::json;
+
+use crate::agent::{PlayedAgent, reader_script};
+use crate::stage::PaneStage;
+
+use crate::*;
 
 type PanePromise = fn(&dyn PaneStage);
 

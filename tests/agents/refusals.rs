@@ -1,10 +1,10 @@
 //! Promise 4 in a real tmux server: nothing is typed that could run, submit or destroy something.
 
-use crate::tmux_support::{PROMPT, TestServer, bash_command, eventually, refusal};
-use ensemble_core::env::Pane;
-use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
-use ensemble_tmux::provider::Profiles;
 use ensemble_tmux::tmux::Binding;
+
+use crate::tmux_support::bash_command;
+
+use crate::*;
 
 #[test]
 fn a_pane_that_a_person_scrolls_is_left_alone() {

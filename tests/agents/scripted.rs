@@ -6,17 +6,11 @@ mod case;
 mod ladder;
 mod ours;
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-use std::sync::Mutex;
-
 use case::{Case, Provider, Stage, refused, the_nudge};
-use ensemble_core::agent::AgentState::{self, *};
+use ensemble_core::agent::AgentState::*;
 use ensemble_core::agent::Source;
-use ensemble_core::env::Pane;
-use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
-use ensemble_tmux::provider::Profiles;
+
+use crate::*;
 
 const DOCUMENT: &str = "docs/reference/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \

@@ -1,14 +1,12 @@
 //! The connection to a real tmux server: restarts, lost sessions, a server that hangs.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use crate::tmux_support::{TestServer, eventually, refusal, text_for};
-use ensemble_core::env::Pane;
-use ensemble_core::pane::{Deferral, NudgeOutcome};
 use ensemble_tmux::tmux::{EXCHANGE_LIMIT, TmuxServer};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::*;
 
 /// What a limit may be exceeded by on a machine that pauses for seconds; less than eight limits, one
 /// for each of [`a_hung_server_costs_many_callers_one_limit`].

@@ -1,19 +1,10 @@
 //! Access to servers: passwords, TLS, and the texts of their errors.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::conformance::bed::{MAILBOX, message, name, settle_all};
-use crate::nats_support::{PATIENCE, Server, free_port, openssl};
-use crate::queue::AheadClock;
-use ensemble_core::Error;
-use ensemble_core::broker::Broker as _;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{DeadLetter, Quota, Settings, State};
 use ensemble_core::transfer::BridgeReport;
-use ensemble_nats::{NatsOptions, NatsTransport};
+
+use crate::nats_support::openssl;
+
+use crate::*;
 
 fn flags(flags: &[&str]) -> Vec<String> {
     flags.iter().map(|flag| (*flag).to_owned()).collect()

@@ -1,25 +1,14 @@
 //! Failures of a team's NATS servers: killed and stopped servers, a cluster that loses a member,
 //! lost disks, an outbox, a killed bridge. Real servers on loopback.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
-use crate::conformance::bed::{MAILBOX, id, message, name, settle_all};
-use crate::nats_support::{Cluster, PATIENCE, Server, connect_impatient, free_port, fresh_team};
-use ensemble_core::Error;
-use ensemble_core::document::SharedFiles as _;
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{PublishOutcome, Transport as _};
-use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use ensemble_core::transfer::{Bridge, UnknownMailbox};
-use ensemble_core::transfer::{Outbox, PostOutcome};
-use ensemble_nats::{NatsOptions, NatsTransport};
+use ensemble_core::env::Transport as _;
 use rustix::process::Signal;
+
+use crate::nats_support::Cluster;
+
+use crate::*;
 
 fn queue_on(server: &Server) -> (NatsOptions, NatsTransport) {
     let options = server.options(&fresh_team()).with_patience(PATIENCE);

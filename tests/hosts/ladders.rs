@@ -1,19 +1,10 @@
 //! The hosts of a team on a real server: one has the name of an agent, and one answers what another asks. A message is
 //! found in any mailbox.
 
-use std::sync::{Arc, Barrier, Mutex};
-use std::thread;
-use std::time::Duration;
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_nats::SILENCE_MAX;
 
-use crate::conformance::bed::{id, name};
-use crate::nats_support::{Server, free_port, fresh_team, monitored};
-use ensemble_core::Error;
-use ensemble_core::broker::Broker as _;
-use ensemble_core::env::{Clock, Monotonic, SystemClock};
-use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::requests::{NewRequest, Requests};
-use ensemble_core::spool::Settings;
-use ensemble_nats::{NatsTransport, SILENCE_MAX};
+use crate::*;
 
 /// The machine's time, and so much more.
 #[derive(Clone, Default)]

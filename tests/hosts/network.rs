@@ -2,26 +2,10 @@
 //! cluster; and hosts whose clocks differ. Real servers on loopback, with links that the test
 //! controls.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use crate::conformance::bed::observe_for;
+use crate::nats_support::program;
 
-use crate::conformance::bed::{MAILBOX, id, message, name, observe_for, settle_all};
-use crate::nats_support::{
-    Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
-    program,
-};
-use crate::queue::hand_clock;
-use ensemble_core::Error;
-use ensemble_core::durable::Durability;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Settings, SpoolOptions};
-use ensemble_core::transfer::{Outbox, PostOutcome};
-use ensemble_nats::{NatsOptions, NatsTransport};
+use crate::*;
 
 /// For calls that are to fail; one is to succeed before, with which the lease begins.
 const IMPATIENCE: Duration = Duration::from_secs(3);

@@ -1,27 +1,14 @@
 //! Room, history and time at the servers: a full server is drained, a reader reads what waits, and the
 //! servers' time counts.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::io::Read as _;
+use std::net::{Shutdown, TcpListener};
 
-use crate::conformance::bed::{MAILBOX, message, name};
-use crate::nats_support::{
-    Link, PATIENCE, Server, cluster_program, free_port, fresh_team, monitored,
-};
-use crate::queue::{AheadClock, hand_clock};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Stream;
-use ensemble_core::Error;
-use ensemble_core::broker::Broker as _;
-use ensemble_core::document::SharedFiles as _;
-use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
-use ensemble_core::message::Timestamp;
-use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Settings, State};
-use ensemble_nats::{NatsOptions, NatsTransport};
 use tokio::io::AsyncReadExt as _;
+
+use crate::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -1,26 +1,18 @@
 //! One contract for the blackboard in a directory and on a real server; and what only a server can do to it.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Barrier, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use crate::children::{Child, cast, say, wait_for_parent};
-use crate::conformance::bed::name;
-use crate::nats_support::{Server, fresh_team};
-use ensemble_core::Error;
 use ensemble_core::document::SharedFiles;
-use ensemble_core::durable::Durability;
-use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::event_log::Recorder;
 use ensemble_core::proto::lease::Event;
-use ensemble_nats::{NatsOptions, NatsTransport};
 use ensemble_team::board::{
     ActiveControl, Board, BoardError, BoardOptions, ControlFile, NewAgent, NewTask, SignContent,
     TAKE_OVER, TaskStatus, put_shared,
 };
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::TaskHolder;
-use serde_json::Value;
+
+use crate::children::{Child, cast, say, wait_for_parent};
+
+use crate::*;
 
 /// Where a board is, and a home for each of two hosts.
 enum Store {

@@ -1,13 +1,8 @@
 //! Every transport satisfies the same contract: the suite of `conformance/` against a directory and a real server.
 
-use crate::nats_support;
-use std::sync::Arc;
-use std::time::Duration;
+use crate::conformance::bed::Bed;
 
-use crate::conformance::bed::{Bed, MAILBOX, name};
-use ensemble_core::broker::Broker;
-use ensemble_core::durable::Durability;
-use ensemble_core::spool::{Quota, Settings, Spool, SpoolOptions, State};
+use crate::*;
 
 fn in_a_directory(settings: &Settings) -> Bed {
     let home = tempfile::tempdir().unwrap();

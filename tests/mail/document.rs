@@ -1,14 +1,8 @@
 //! Documents under a lock, changed by real processes.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use ensemble_core::Error;
 use ensemble_core::document::{DocumentOptions, LockedDocument, with_file_lock};
-use ensemble_core::durable::Durability;
 
-use crate::children::{Child, DEADLINE, Dice, cast, say, wait_for_parent};
+use crate::*;
 
 const SHORT: Duration = Duration::from_millis(50);
 

@@ -1,13 +1,12 @@
 //! Promises to embedders beyond the calls themselves.
 
-use std::sync::Arc;
-
 use ensemble_core::events::{EventLog, Follower, Record, Recorder};
-use ensemble_core::spool::Spool;
 use ensemble_core::{
-    AckManager, CancelToken, Draft, Durability, Error, Inboxes, Incoming, KeepAlive, Lease,
-    Mailbox, Message, Messages, PendingRequest, Queue, QueueOptions, Settings, Watcher,
+    AckManager, CancelToken, Draft, Durability, Inboxes, Incoming, KeepAlive, Lease, Mailbox,
+    Message, Messages, PendingRequest, QueueOptions, Settings, Watcher,
 };
+
+use crate::*;
 
 const fn shared<T: Send + Sync + 'static + ?Sized>() {}
 const fn sent<T: Send + 'static>() {}

@@ -1,23 +1,16 @@
 //! The event log, written and read by real processes that are killed, stopped and cut off.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{
-    EventLog, LOCK_FILE_NAME, LOG_LOCK_PATIENCE, LogOptions, Record, RecordType, Recorder as _,
-    Segment, read_all,
+    LOCK_FILE_NAME, LOG_LOCK_PATIENCE, LogOptions, RecordType, Segment,
 };
-use rustix::process::Signal;
-use serde_json::json;
+
+use crate::*;
 
 mod documented;
 mod reading;
 mod throughput;
-
-use crate::children::{Child, Dice, cast, say, wait_for_parent, wait_until};
 
 /// Rotates after a few records.
 const TINY: u64 = 2_000;

@@ -1,12 +1,9 @@
 //! The handle across processes: what a process that ends without dropping its guard leaves behind, and a program that
 //! changes its directory.
 
-use std::path::Path;
-use std::time::Duration;
+use ensemble_core::{Durability, Settings, State};
 
-use crate::children::{Child, cast, say};
-use ensemble_core::{Durability, Queue, Settings, State};
-use rustix::process::Signal;
+use crate::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,13 +1,6 @@
 //! Receiving and settling many messages at a time.
 
-use std::time::Duration;
-
-use ensemble_core::Error;
-use ensemble_core::env::Delivery;
-use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Settings, State};
-
-use crate::queue::{QueueBed, name};
+use crate::*;
 
 fn publish(bed: &QueueBed, body: &str, priority: u8) {
     let envelope = Envelope::new(name("dispatch"), body).with_priority(priority);

@@ -2,16 +2,10 @@
 //!
 //! `TORTURE_MESSAGES` messages (5,000) for each of eight processes; see tests/torture/README.md.
 
-use crate::support;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use crate::support::history::{History, Writer};
-use crate::support::{Bed, PATIENCE, Process, eventually_true, given, name, options, setting};
-use ensemble_core::message::Envelope;
-use ensemble_core::spool::Settings;
-use ensemble_core::spool::Spool;
+use crate::support::{PATIENCE, Process, eventually_true, name, options, setting};
+
+use crate::*;
 
 /// Publishers and consumers, half of each.
 const PROCESSES: u64 = 8;

@@ -1,17 +1,12 @@
 //! A process is killed at every system call of asking, deciding and taking back, and the next start
 //! finishes it. Needs `strace`; skipped with a printed reason where there is none.
 
-use crate::support;
-use std::sync::Arc;
-use std::time::Instant;
+use ensemble_core::requests::{PlanGates, RequestEntry};
 
-use crate::support::traced::{self, between_marks, calls, has_strace, run_traced, survives_kill};
-use crate::support::{Bed, given, name};
-use ensemble_core::durable::Durability;
-use ensemble_core::env::Delivery;
-use ensemble_core::message::Envelope;
-use ensemble_core::requests::{NewRequest, PlanGates, RequestEntry, Requests};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use crate::support::traced::{run_traced, survives_kill};
+use crate::support::{name, traced};
+
+use crate::*;
 
 /// How a process says that its operation was refused with an error.
 const EXIT_REFUSED: i32 = 3;

@@ -6,18 +6,14 @@
 //! An operation whose changes were not covered when it returned could be undone. Needs `strace`;
 //! prints the reason and skips without it.
 
-use crate::support;
 use std::collections::HashMap;
-use std::path::Path;
-use std::time::Duration;
 
-use crate::support::traced::{between_marks, has_strace, run_traced_with_paths};
-use crate::support::{Bed, given, name, role_command};
-use ensemble_core::Error;
-use ensemble_core::durable::{Dir, Durability, FileLock};
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::Envelope;
-use ensemble_core::spool::{Spool, SpoolOptions};
+use ensemble_core::durable::FileLock;
+
+use crate::support::traced::run_traced_with_paths;
+use crate::support::{name, role_command};
+
+use crate::*;
 
 const PUBLISHERS: usize = 4;
 const CONSUMERS: usize = 3;

@@ -3,15 +3,11 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Child;
 
 use ensemble_core::dropbox::{BoxSpec, DropBox};
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+
+use crate::*;
 
 const MESSAGES: usize = 200;
 const WORKERS: usize = 3;

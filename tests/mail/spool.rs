@@ -1,16 +1,8 @@
 //! The mailboxes' behaviour, one promise a test, on a real file system.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use ensemble_core::Error;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Envelope, MessageId, Timestamp};
-use ensemble_core::sim::SimClock;
-use ensemble_core::spool::{Settings, Spool, State};
-
-use crate::queue::{QueueBed, QueueSetup, name};
+use crate::*;
 
 /// Its clock is behind the machine's, whose stamps its files have.
 fn bed() -> QueueBed {

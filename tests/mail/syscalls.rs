@@ -1,13 +1,8 @@
 //! The number of system calls that an operation makes. Needs `strace`; prints the reason and skips without it.
 
-use crate::support;
-use std::time::Duration;
+use crate::support::name;
 
-use crate::support::traced::{between_marks, calls, has_strace};
-use crate::support::{Bed, given, name};
-use ensemble_core::durable::{Dir, Durability};
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{Spool, SpoolOptions};
+use crate::*;
 
 fn power() -> SpoolOptions {
     SpoolOptions { durability: Durability::Power, ..SpoolOptions::default() }

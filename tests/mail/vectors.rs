@@ -1,21 +1,17 @@
 //! The test vectors of `conformance/` hold for our own library, and speak of PROTOCOL.md's own words.
 
-use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cases::{CaseVerdict, VectorCase};
+use own::OwnClient;
+
+use crate::*;
 
 #[path = "../../crates/ensemble-conformance/src/cases.rs"]
 mod cases;
 #[path = "../../crates/ensemble-conformance/src/own.rs"]
 mod own;
-
-use std::sync::Barrier;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use cases::{CaseVerdict, VectorCase};
-use ensemble_core::durable::Durability;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use own::OwnClient;
 
 /// Races between a release and a send; some of them meet.
 const RACES: u32 = 3000;

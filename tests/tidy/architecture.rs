@@ -1,9 +1,6 @@
 //! ARCHITECTURE.md, the invariants and docs/decisions/ against the tree.
 
-use std::collections::BTreeSet;
-use std::fs;
-
-use super::{assert_none, root, sources};
+use crate::*;
 
 const INVARIANTS: &str = "docs/internals/invariants.md";
 const RECORDS: &str = "docs/decisions";

@@ -1,8 +1,6 @@
 //! The crates that are shipped: their files, and what a file imports.
 
-use std::collections::BTreeSet;
-
-use super::{Source, sources};
+use crate::*;
 
 /// A crate of the workspace that is published.
 pub(crate) struct Crate {

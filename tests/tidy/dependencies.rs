@@ -2,11 +2,9 @@
 //! `make deny` checks the same with cargo-deny, where that is installed; this test needs only
 //! cargo.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
+
+use crate::*;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

@@ -3,10 +3,7 @@
 //! A door is a verb, the MCP server, the calls of `admin api`, the agents' hooks, the live view or the wrapper. A verb
 //! may start the door that it is for.
 
-use std::collections::BTreeSet;
-
-use super::crates::{CRATES, imports, imports_by};
-use super::measures::Measure;
+use crate::*;
 
 /// Each door and the verbs that start it.
 const DOORS: [(&str, &[&str]); 6] = [

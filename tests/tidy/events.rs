@@ -2,7 +2,7 @@
 
 use ensemble_core::event_log::types::TABLE;
 
-use super::{Source, assert_none, sources};
+use crate::*;
 
 /// Calls that write a record; the type is one of the first two arguments.
 const CALLS: [&str; 3] = ["record(", "record_often(", "receipts("];

@@ -2,8 +2,7 @@
 //!
 //! The root's page names each of these types and modules. Their number, with methods, is a measure.
 
-use super::crates::CRATES;
-use super::{Source, assert_none, root};
+use crate::*;
 
 const ROOT: &str = "ensemble-core/src/lib.rs";
 /// Files of which each method belongs to a feature.

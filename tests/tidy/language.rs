@@ -1,7 +1,7 @@
 //! Plain language: sentences name their actor, comments name their thing, and the glossary's words
 //! are the only ones for their terms.
 
-use super::{assert_none, files, root};
+use crate::*;
 
 /// Words that hide an actor. Put together here, so that this file does not find itself.
 const HIDDEN: [(&str, &[&str]); 4] = [

@@ -4,12 +4,9 @@
 //! reads from the bottom to the top. Modules in circles, and those that import them, follow by name. `BLESS=1` writes
 //! the block from the code.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use super::crates::Crate;
 
-use super::crates::{CRATES, Crate, imports, imports_by};
-use super::measures::Measure;
-use super::{assert_none, root};
+use crate::*;
 
 const PAGE: &str = "docs/internals/layers.md";
 /// A macro of the module `event_log`, which Rust puts at the root.

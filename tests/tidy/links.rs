@@ -1,10 +1,9 @@
 //! Links of pages lead somewhere, headings included, each page is plain Markdown, and the book lists each, some
 //! twenty for users and the others below them.
 
-use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::Component;
 
-use super::{assert_none, files, root};
+use crate::*;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 /// Texts about other projects, and samples of vague reports.

@@ -1,7 +1,14 @@
 //! The rules of CONTRIBUTING.md that a reader should not have to check.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
+
+use code::{Kind, functions, parts, without_text};
+use crates::{CRATES, imports, imports_by};
+use measures::Measure;
 
 mod architecture;
 mod code;
@@ -19,8 +26,6 @@ mod quoted;
 mod sizes;
 mod spool_page;
 mod words;
-
-use code::{functions, without_text};
 
 const FILE_LINES_MAX: usize = 500;
 const FILE_LINES_MEDIAN_MAX: usize = 200;

@@ -5,10 +5,9 @@
 //! far below its budget   a test fails: `BLESS=1` lowers the budget, which it never raises
 //! ```
 
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::{assert_none, doors, layers, names, root, sizes, words};
+use crate::*;
 
 const PAGE: &str = "docs/internals/measures.md";
 const HEAD: &str = "| measure | measured | budget | goal |\n|---|--:|--:|--:|\n";

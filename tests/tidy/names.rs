@@ -1,9 +1,6 @@
 //! Names that can be searched: types of two words that are declared once, and functions that name their object.
 
-use std::collections::BTreeMap;
-
-use super::crates::CRATES;
-use super::measures::Measure;
+use crate::*;
 
 const TYPE_WORDS: [&str; 5] = ["struct ", "enum ", "union ", "trait ", "type "];
 /// Idioms of their places: clap's arguments of a verb, and the parts of a machine.

@@ -4,8 +4,7 @@
 //! The constant has its file (or directory, for `mod.rs`) below `ensemble-` or `crates/ensemble-`,
 //! and its name. A sentence that was reworded fails, too, so no row is left without its sentence.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use crate::*;
 
 #[rustfmt::skip]
 const QUOTED: &[(&str, &str, &str, &str)] = &[

@@ -1,12 +1,6 @@
 //! How much there is to read, to test, to build and to generate.
 
-use std::collections::BTreeSet;
-use std::process::Command;
-
-use super::code::{Kind, parts};
-use super::crates::CRATES;
-use super::measures::Measure;
-use super::{Source, files, root, sources};
+use crate::*;
 
 /// Ordinary work adds lines: only growth beyond this needs a reason, and a budget that is raised by hand.
 const LINES_ROOM: u64 = 3_000;

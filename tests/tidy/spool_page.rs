@@ -1,7 +1,7 @@
 //! The page of `Spool` has a table that names every public method, the heading of the block that has it, and its file.
 //! The table is in the order in which rustdoc shows the blocks.
 
-use super::{assert_none, root};
+use crate::*;
 
 const DIRECTORY: &str = "ensemble-core/src/spool";
 

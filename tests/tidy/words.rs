@@ -2,12 +2,7 @@
 //!
 //! A count is a hint and not a verdict: "for whatever reason" is good English, and is counted all the same.
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
-use super::code::{Kind, parts};
-use super::files;
-use super::measures::Measure;
+use crate::*;
 
 /// One idiom a line. `a|b` are alternatives, `^` begins a sentence, `-word` may not follow, `~word` may not precede.
 const IDIOMS: [&str; 28] = [

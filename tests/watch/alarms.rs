@@ -1,16 +1,9 @@
 //! Alarms of the blackboard with a real watcher: each occurrence is reported once, across kills.
 
-use crate::support::{Bed, PATIENCE, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::durable::Durability;
-use ensemble_core::message::Timestamp;
-use ensemble_core::spool::Settings;
-use ensemble_team::board::{
-    ActiveControl, Board, BoardOptions, ControlFile, LockedBoard, NewAgent, NewAnomaly, NewSprint,
-    NewTask,
-};
+use ensemble_team::board::{LockedBoard, NewAnomaly, NewSprint, NewTask};
 use ensemble_team::proto::goal::SprintState;
-use serde_json::Value;
+
+use crate::*;
 
 const CONFIG: &str = "alarms: {orphan: 1, draft: 1, untaken: 3600}\npoll_interval: 1";
 

@@ -1,19 +1,13 @@
 //! Automatic messages, with a real watcher: they are never answered automatically, no matter what a worker makes
 //! of them.
 
-use crate::support;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, messages, name};
-use crate::watcher::Watcher;
-use ensemble_core::message::{Envelope, MessageId, MessagePurpose};
+use ensemble_core::message::MessagePurpose;
 use ensemble_core::proto::request::RequestKind;
-use ensemble_core::requests::{Kinds, NewRequest, PlanGates, Requests};
-use ensemble_core::spool::{Settings, Spool, State};
+use ensemble_core::requests::{Kinds, PlanGates};
+
+use crate::support::messages;
+
+use crate::*;
 
 /// How often a worker looks for more work after it has had none.
 const ROUNDS: usize = 4;

@@ -1,15 +1,10 @@
 //! The watcher rejects a report that breaks its contract and notifies its author. It delivers a
 //! file of another shape unchanged.
 
-use std::fs;
-use std::time::Duration;
-
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
-use crate::watcher::Watcher;
 use ensemble_core::env::Monotonic;
-use ensemble_core::message::{Envelope, Timestamp};
 use ensemble_core::proto::calendar::{Calendar, ClockReading};
-use ensemble_core::spool::Settings;
+
+use crate::*;
 
 /// A message that reports a file that was set aside.
 #[track_caller]

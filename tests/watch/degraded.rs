@@ -1,17 +1,8 @@
 //! The watcher without inotify, beside another watcher, and during a stop.
 
-use crate::support;
-use crate::watcher;
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::spool::Settings;
-use rustix::process::Signal;
+use crate::*;
 
 /// Another watcher runs: try again.
 const EXIT_BUSY: i32 = 75;

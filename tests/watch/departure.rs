@@ -1,24 +1,16 @@
 //! Shutdowns with real panes and real processes: nothing of the agent remains.
 
-use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use crate::support::name;
-use crate::tmux_support::{TestServer, bash_command, eventually};
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Digest, Envelope};
+use ensemble_core::message::Digest;
 use ensemble_core::sim::SimRecorder;
-use ensemble_core::spool::Spool;
-use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
-use ensemble_project::panes::{self, PaneEntry};
-use ensemble_team::board::{Board, BoardOptions, NewAgent};
 use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::ShutdownConsent;
-use ensemble_team::roster::{EndCause, Member, MemberState, Roster};
-use ensemble_team::steps::{ClaimRequest, STEPS_FILE, StepOptions, StepPlan, StepStore};
+use ensemble_team::roster::{EndCause, MemberState, Roster};
 use ensemble_tmux::reaper::PASS_VARIABLE;
+
+use crate::tmux_support::{bash_command, eventually};
+
+use crate::*;
 
 /// A step whose lease outlasts the test.
 const PLAN: &str = "{task_id: t-1, lease_seconds: 3600, steps: [{agent: worker, goal: one}]}";

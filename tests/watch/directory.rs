@@ -1,17 +1,9 @@
 //! Directories are removed and made again, moved away and back, replaced, linked or mounted over
 //! while the watcher runs. The watcher routes files that land afterwards.
 
-use crate::support;
-use crate::watcher;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::process::Command;
-use std::time::Instant;
+use crate::support::options;
 
-use crate::support::{Bed, Mount, PATIENCE, eventually, eventually_true, name, options};
-use crate::watcher::Watcher;
-use ensemble_core::spool::{Settings, Spool};
-use ensemble_core::watch::FsWatcher;
+use crate::*;
 
 /// Lands a report, says how long it took until it was routed, and that it was routed once.
 #[track_caller]

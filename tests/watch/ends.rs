@@ -1,15 +1,11 @@
 //! With a real watcher, a report ends its task in whichever mailbox the message is: it is neither handed out again
 //! nor left waiting.
 
+use ensemble_core::env::Delivery;
+
 use crate::answers::settle_down;
-use crate::support;
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::Error;
-use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::{Envelope, MessageId, Timestamp};
-use ensemble_core::spool::{Settings, State};
-use std::time::Duration;
+
+use crate::*;
 
 fn bed() -> Bed {
     let bed = Bed::with(&Settings::default(), "");

@@ -3,17 +3,12 @@
 //!
 //! `TORTURE_FILES` (25,000), `TORTURE_WATCHER_KILLS` (30); see tests/torture/README.md.
 
-use crate::support;
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use crate::support::{Bed, PATIENCE, eventually_true, name, setting};
-use crate::watcher::Watcher;
-use ensemble_core::spool::Settings;
-use ensemble_core::watch::FsWatcher;
-use rustix::process::Signal;
+use crate::support::setting;
+
+use crate::*;
 
 /// A burst may take this long on a busy machine.
 const BURST_PATIENCE: Duration = Duration::from_secs(600);

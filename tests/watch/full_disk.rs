@@ -1,23 +1,12 @@
 //! A full disk: clear errors, no half-written file, and normal work once there is room. Needs the
 //! right to mount a small tmpfs; prints the reason and skips without it.
 
-use crate::support;
-use crate::watcher;
-use std::fs::{self, File};
-use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use crate::support::{Bed, Mount, PATIENCE, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::Error;
-use ensemble_core::message::Envelope;
-use ensemble_project::Project;
 use ensemble_project::overview::{Overview, OverviewSource, StateSource};
-use ensemble_team::board::{ActiveControl, ControlFile};
 use tempfile::TempDir;
+
+use crate::*;
 
 /// A project on a file system of one megabyte; unmounted, then removed, when this is dropped.
 struct SmallDisk {

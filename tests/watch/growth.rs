@@ -1,10 +1,6 @@
 //! Growth: what the watcher keeps follows what is in the queue, and not what ever lay there.
 
-use std::fs;
-
-use crate::support::{Bed, PATIENCE, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::spool::Settings;
+use crate::*;
 
 /// Rounds of files that are routed, received and removed. `GROWTH_FILES=20000` makes it the long run.
 const ROUNDS: usize = 6;

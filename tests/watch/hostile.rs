@@ -1,23 +1,14 @@
 //! Hostile files in a drop box: the watcher rejects or ignores each with a record and at little
 //! cost, and routes a good file afterwards.
 
-use crate::support;
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
-use crate::watcher::Watcher;
-use ensemble_core::event_log::NullRecorder;
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::Settings;
-use ensemble_project::Project;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+use crate::*;
 
 /// The time limit for all of them together on a busy machine, in addition to the patience with
 /// files that may still be completed.

@@ -1,24 +1,14 @@
 //! What the watcher does in panes, and by what it sees of them: from a file that lands to a line in the right pane, and
 //! the leases of what an agent holds. The real watcher, a real tmux server.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use ensemble_core::event_log::read_all;
 
 use crate::agent::PlayedAgent;
 use crate::herdr::HerdrStage;
 use crate::stage::PaneStage as _;
-use crate::tmux_support::{TestServer, eventually};
-use crate::watcher::Watcher;
-use ensemble_core::env::{Clock as _, Lease, SystemClock};
-use ensemble_core::event_log::{NullRecorder, read_all};
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Settings, Spool, State};
-use ensemble_project::Project;
-use ensemble_project::panes::{self, PaneEntry};
-use ensemble_team::roster::Member;
-use rustix::process::Signal;
-use serde_json::Value;
+use crate::tmux_support::eventually;
+
+use crate::*;
 
 struct Bed {
     tmux: TestServer,

@@ -1,15 +1,11 @@
 //! Requests with a real watcher: it ends silent requests, counts decisions of scripts, and finishes
 //! interrupted work.
 
-use crate::support;
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name};
-use crate::watcher::Watcher;
 use ensemble_core::durable::FileLock;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
-use ensemble_core::spool::{Settings, Spool};
-use ensemble_project::panes::{self, PaneEntry};
+use ensemble_core::requests::RequestEntry;
 use ensemble_tmux::tmux::Binding;
+
+use crate::*;
 
 const CONFIG: &str = "requests: {kinds: {tea: {deadline: 1, at_expiry: escalate}}}";
 

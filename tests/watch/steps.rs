@@ -1,18 +1,11 @@
 //! Step queues with a real watcher: it ends leases and notifies orchestrators while no worker uses
 //! the queue.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use ensemble_team::steps::{ClaimOutcome, ClaimedStep, Completion, CompletionStatus};
 
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name, pause};
-use crate::watcher::Watcher;
-use ensemble_core::durable::Durability;
-use ensemble_core::event_log::NullRecorder;
-use ensemble_core::spool::Settings;
-use ensemble_team::steps::{
-    ClaimOutcome, ClaimRequest, ClaimedStep, Completion, CompletionStatus, STEPS_FILE, StepOptions,
-    StepPlan, StepStore,
-};
+use crate::support::pause;
+
+use crate::*;
 
 /// Whose leases outlast any test, however slow the machine is.
 const PLAN: &str = "

@@ -1,13 +1,9 @@
 //! Files that are not renamed into place: the watcher routes the whole file, unless its writer
 //! pauses for longer than the documented quiet times.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::process::Command;
-use std::time::Instant;
+use std::fs::OpenOptions;
 
-use crate::support::{Bed, PATIENCE, eventually_true};
-use crate::watcher::Watcher;
+use crate::*;
 
 /// Half of a file must not be routed, even if that half is its own document.
 const HALVES: [&str; 2] = ["first: half\n", "second: half\n"];

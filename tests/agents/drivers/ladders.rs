@@ -1,18 +1,17 @@
 //! Ladders that are kept in files: whichever door a task came through, and whenever their runner is killed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::driver::{LadderPrompt, LadderState, LadderStore, Ladders, message_id};
-use ensemble_core::event_log::Recorder;
 use ensemble_core::message::MessageId;
 
-use serde_json::Value;
-
 use super::*;
+
+use crate::*;
 
 /// How a runner that is killed unwinds.
 struct Killed;

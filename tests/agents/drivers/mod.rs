@@ -6,32 +6,24 @@ mod ladders;
 mod owned;
 mod pane;
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentDiagnosis, AgentState, EscalationStep, ProgramSettings};
-use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
+use ensemble_core::agent::EscalationStep;
 use ensemble_core::driver::{
-    AckDriver, AssignOutcome, DeliveryOrder, Ended, HandedOver, HookEvidence, LadderHost,
-    MailboxReader, PongBox, TaskAssigner, read_escalations,
+    AssignOutcome, HandedOver, HookEvidence, LadderHost, MailboxReader, PongBox, TaskAssigner,
+    read_escalations,
 };
-use ensemble_core::env::{Clock, Monotonic, Pane};
-use ensemble_core::message::{Envelope, Name, Timestamp};
-use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
-use ensemble_core::proto::ack::{LadderSettings, Phase};
-use ensemble_core::proto::ready::{self, ErrorType, PongToken};
-use ensemble_core::sim::{SimClock, SimRecorder};
-use ensemble_core::spool::Spool;
-use ensemble_tmux::provider::{
-    self, DiagnosisContext, Profile, Profiles, UsageLimit, Zones, diagnose_with,
-};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::message::Timestamp;
+use ensemble_core::proto::ready::{ErrorType, PongToken};
+use ensemble_core::sim::SimRecorder;
+use ensemble_tmux::provider;
+use ensemble_tmux::provider::{DiagnosisContext, Profile, UsageLimit, Zones, diagnose_with};
 
 use self::ladders::Fuse;
 use self::pane::{PaneAction, SimPane};
 use crate::queue::{QueueBed, name};
+
+use crate::*;
 
 /// How long a pane with halves wants between text and Enter.
 const DELAY: Duration = Duration::from_secs(3);

@@ -1,10 +1,11 @@
 //! Managers and handshakes that own what they work with, in their own thread, and a pane without a
 //! screen.
 
-use super::*;
 use ensemble_core::driver::{ReadinessCheck, ReadyOutcome};
-use ensemble_core::proto::ready;
-use ensemble_core::sim::SimClock;
+
+use super::*;
+
+use crate::*;
 
 /// An agent of an orchestrator that knows its state, and that hears each hint.
 struct Headless {

@@ -1,8 +1,8 @@
 //! A scripted pane that records what was typed.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+use crate::*;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PaneAction {

@@ -1,19 +1,15 @@
 //! One pane with a scripted agent in it.
 
-use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use ensemble_core::agent::{AgentPane as _, AgentState, TypedLine, TypingStep};
-use ensemble_core::message::Name;
-use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::agent::AgentPane as _;
 use ensemble_tmux::provider::machine::{HttpPlace, SourcePlaces};
-use ensemble_tmux::provider::{Judgement, PASTE_BEGINS, PASTE_ENDS, Profiles};
-use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
+use ensemble_tmux::provider::{Judgement, PASTE_BEGINS, PASTE_ENDS};
 
 use crate::http_server::HttpServer;
-use crate::tmux_support::{PATIENCE, TestServer, eventually};
+use crate::tmux_support::PATIENCE;
+
+use crate::*;
 
 /// A provider and the states its scripted program can show.
 pub(crate) struct Provider {

@@ -1,23 +1,11 @@
 //! Phases 1 to 3 of the ladder against a scripted agent that never acks.
 
-use std::sync::Mutex;
-use std::time::Duration;
-
 use ensemble_core::Result;
-use ensemble_core::agent::{AgentDiagnosis, ProgramSettings};
-use ensemble_core::agent::{AgentPane, TypedLine, TypingStep};
-use ensemble_core::driver::{AckDriver, DeliveryOrder, Ended};
-use ensemble_core::env::Pane;
-use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
-use ensemble_core::proto::ack::LadderSettings;
-use ensemble_core::spool::{Spool, SpoolOptions};
-use ensemble_tmux::tmux::TmuxPane;
-use serde_json::Value;
 
 use crate::queue::hand_clock;
 use crate::scripted::case::Case;
+
+use crate::*;
 
 const PHASES: usize = 4;
 /// Shorter than usual, since each simulated second is a real look at a pane. Two lines, each with its delay before

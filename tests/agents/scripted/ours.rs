@@ -1,20 +1,18 @@
 //! Our lines in an agent's composer: nudges that a person sent or deleted, pings that were left, and nudges of two
 //! processes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use ensemble_core::agent::AgentState::{Draft, Permission, Ready};
-use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
-use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::env::SystemClock;
 use ensemble_core::proto::Machine as _;
 use ensemble_tmux::nudge::{Effect, Event, NudgePhase, NudgeSchedule};
 use ensemble_tmux::provider::{TurnSign, UnsentLine};
-use ensemble_tmux::tmux::TextOutcome;
 
 use crate::scripted::case::{Stage, refused, the_nudge};
 use crate::scripted::seeing;
-use crate::tmux_support::eventually;
+
+use crate::*;
 
 /// What a person does between our text and our Enter, and what of it the agent gets.
 const GAPS: [(&[&[&str]], Option<&str>); 4] = [

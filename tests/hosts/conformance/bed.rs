@@ -1,19 +1,10 @@
 //! Properties of a queue under test.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use ensemble_core::Error;
-use ensemble_core::broker::Broker;
-use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::event_log::NullRecorder;
 use ensemble_core::leases::MailboxLeases;
-use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_core::sim::{SimClock, SimRecorder};
-use ensemble_core::spool::Settings;
 
-use crate::queue::hand_clock;
+use crate::*;
+
 pub use crate::queue::name;
 
 pub const MAILBOX: &str = "dispatch";

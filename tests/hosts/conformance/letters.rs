@@ -1,16 +1,13 @@
 //! Dead letters: a message that fails repeatedly is dead-lettered with a reason, and can be
 //! redriven.
 
-use std::time::Duration;
-
-use ensemble_core::Error;
-use ensemble_core::env::Clock as _;
 use ensemble_core::event_log::types;
 use ensemble_core::message::TASK_TYPE;
-use ensemble_core::spool::{ATTEMPTS_MAX_DEFAULT, State};
+use ensemble_core::spool::ATTEMPTS_MAX_DEFAULT;
 
 use super::bed::*;
-use crate::queue::hand_clock;
+
+use crate::*;
 
 pub fn a_message_that_always_fails_is_buried(bed: &Bed) {
     bed.publish(&message("poison"));

@@ -1,13 +1,8 @@
 //! Order of delivery: urgent, released, delayed and expired messages.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use ensemble_core::env::Clock as _;
-use ensemble_core::message::MessageId;
-
 use super::bed::*;
-use crate::queue::hand_clock;
+
+use crate::*;
 
 pub fn the_oldest_comes_first(bed: &Bed) {
     for n in 0..5 {

@@ -1,13 +1,10 @@
 //! Leases: one holder at a time, growing epochs, and refusal of late holders.
 
-use std::time::Duration;
-
-use ensemble_core::Error;
 use ensemble_core::broker::TaskEnd;
-use ensemble_core::env::Lease;
-use ensemble_core::event_log::NullRecorder;
 
 use super::bed::*;
+
+use crate::*;
 
 /// Beyond the usual lease of 300 s and what an observer adds.
 const LONG: Duration = Duration::from_secs(500);

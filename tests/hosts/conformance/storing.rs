@@ -1,13 +1,10 @@
 //! Publishing: an id is stored once, and the stored message equals the sent one.
 
-use std::time::Duration;
-
-use ensemble_core::Error;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Attachment, BODY_BYTES_MAX, Digest, Envelope};
-use ensemble_core::spool::Settings;
+use ensemble_core::message::Digest;
 
 use super::bed::*;
+
+use crate::*;
 
 pub fn an_id_is_stored_once(bed: &Bed) {
     let envelope = message("one\n");

@@ -2,17 +2,10 @@
 //! being carried.
 
 use ensemble_core::broker::RETURNED_TYPE;
-use ensemble_core::env::PublishOutcome;
-use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use ensemble_core::transfer::{Bridge, UnknownMailbox};
-use ensemble_core::transfer::{Outbox, PostOutcome};
-use ensemble_core::{Error, durable::Durability};
-use ensemble_nats::NatsTransport;
 
 use super::{name, servers};
-use crate::conformance::bed::settle_all;
-use crate::nats_support::Server;
+
+use crate::*;
 
 fn letter(to: &str, body: &str) -> Envelope {
     Envelope::new(name(to), body).from(name("sender"))

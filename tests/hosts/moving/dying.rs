@@ -1,14 +1,11 @@
 //! A queue whose caller dies at one of its calls.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use ensemble_core::broker::Broker;
-use ensemble_core::env::{Counts, Delivery, Lease, PublishOutcome, Transport};
+use ensemble_core::Result;
+use ensemble_core::env::{Counts, Transport};
 use ensemble_core::leases::{LeaseTable, ObservedLease};
-use ensemble_core::message::{Attachment, Envelope, MessageId, Name};
-use ensemble_core::spool::{DeadLetter, FormerHolding, Found, Settings, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::spool::{FormerHolding, Found};
+
+use crate::*;
 
 /// When the call fails: before its work, or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

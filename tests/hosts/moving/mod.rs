@@ -7,20 +7,13 @@ mod contained;
 mod dying;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use crate::nats_support::{PATIENCE, Server, fresh_team};
 use dying::{Death, Dying};
-use ensemble_core::Error;
-use ensemble_core::broker::Broker;
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
-use ensemble_nats::NatsTransport;
 use ensemble_team::migration::{MigrationReport, migrate};
 
 use crate::queue::name;
+
+use crate::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

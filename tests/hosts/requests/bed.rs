@@ -1,22 +1,12 @@
 //! A queue with a few agents, a clock that is moved by hand, and everything that is recorded.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use ensemble_core::requests::{PlanGates, RequestEntry, RequestStore};
 
-use ensemble_core::env::Delivery;
-use ensemble_core::message::MessageId;
-use ensemble_core::requests::{
-    NewRequest, PlanGates, RequestEntry, RequestFile, RequestStore, Requests,
-};
-use ensemble_core::sim::{SimClock, SimRecorder};
-use ensemble_core::spool::{Settings, Spool};
-use ensemble_nats::NatsTransport;
-use serde_json::Value;
+use crate::queue::{QueueBed, QueueSetup};
 
-use crate::nats_support::Server;
+use crate::*;
+
 pub(crate) use crate::queue::name;
-use crate::queue::{QueueBed, QueueSetup, hand_clock};
 
 const MAILBOXES: [&str; 4] = ["conductor", "lead", "alice", "bob"];
 

@@ -1,12 +1,11 @@
 //! Requests and decisions, and their files on disk.
 
-use ensemble_core::Error;
-use ensemble_core::message::{BODY_BYTES_MAX, Name};
-use ensemble_core::proto::request::{DecisionRefusal, Outcome};
-use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX, NewRequest};
+use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX};
 use proptest::prelude::*;
 
-use crate::requests::bed::{Bed, name};
+use crate::requests::bed::name;
+
+use crate::*;
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {

@@ -1,11 +1,10 @@
 //! The plan gate: what was not approved is not begun.
 
-use ensemble_core::env::Lease;
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::proto::request::DecisionRefusal;
-use ensemble_core::requests::{GateState, GatedTask, NewRequest, UndecidedRequest};
+use ensemble_core::requests::{GatedTask, UndecidedRequest};
 
-use crate::requests::bed::{Bed, name};
+use crate::requests::bed::name;
+
+use crate::*;
 
 fn task(bed: &Bed, task: &str) -> MessageId {
     let envelope = Envelope::new(name("bob"), "work\n").with_task(task);

@@ -1,12 +1,12 @@
 //! Messages about requests and their recipients, and the effect of messages by other programs.
 
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::proto::request::{Decision, DecisionRefusal, Outcome};
-use ensemble_core::requests::{CorrelationOutcome, NewRequest, SenderEvidence};
-use ensemble_core::spool::State;
-use serde_json::{Map, Value};
+use ensemble_core::proto::request::Decision;
+use ensemble_core::requests::{CorrelationOutcome, SenderEvidence};
+use serde_json::Map;
 
-use crate::requests::bed::{Bed, name};
+use crate::requests::bed::name;
+
+use crate::*;
 
 fn fields(envelope: &Envelope) -> Map<String, Value> {
     ensemble_core::message::yaml::parse(&envelope.body, "body".as_ref()).unwrap()

@@ -1,18 +1,10 @@
 //! Requests on real servers: several hosts, servers that are killed, clients that die half-way.
 
-use std::sync::Arc;
+use ensemble_core::requests::{RequestStore as _, WriteOutcome};
 
-use ensemble_core::broker::Broker as _;
-use ensemble_core::proto::request::DecisionRefusal;
-use ensemble_core::requests::{
-    GateState, NewRequest, RequestFile, RequestStore as _, Requests, WriteOutcome,
-};
-use ensemble_core::spool::Settings;
-use ensemble_nats::{NatsOptions, NatsTransport};
+use crate::requests::bed::name;
 
-use crate::nats_support::{PATIENCE, Server, fresh_team};
-use crate::requests::bed::{Bed, name};
-use ensemble_core::sim::SimRecorder;
+use crate::*;
 
 fn host(options: &NatsOptions, log: &SimRecorder) -> NatsTransport {
     let options = options.clone().with_recorder(Arc::new(log.clone())).with_patience(PATIENCE);

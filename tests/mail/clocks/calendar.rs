@@ -1,13 +1,9 @@
 //! Clocks that are set, by hand.
 
-use std::time::Duration;
-
-use ensemble_core::env::Clock as _;
-use ensemble_core::message::Timestamp;
-use ensemble_core::proto::calendar::{Calendar, ClockReading, DOUBT};
-use ensemble_core::sim::SimClock;
+use ensemble_core::proto::calendar::{Calendar, ClockReading};
 use proptest::prelude::*;
-use serde_json::json;
+
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -3,15 +3,9 @@
 mod calendar;
 mod retention;
 
-use std::time::Duration;
+use ensemble_core::requests::CLOSED_KEPT;
 
-use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
-use ensemble_core::message::{Envelope, MessageId, Timestamp};
-use ensemble_core::proto::calendar::DOUBT;
-use ensemble_core::requests::{CLOSED_KEPT, Requests};
-use ensemble_core::sim::SimClock;
-
-use crate::queue::{QueueBed, QueueSetup, name};
+use crate::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);

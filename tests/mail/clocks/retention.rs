@@ -3,10 +3,10 @@
 
 use ensemble_core::history::{open_work, sweep_attachments, sweep_rejected};
 use ensemble_core::message::Attachment;
-use ensemble_core::requests::{NewRequest, Requests};
 
 use super::{DAY, DAY_MILLIS, bed, message};
-use crate::queue::{QueueBed, name};
+
+use crate::*;
 
 const KEEP: std::time::Duration = DAY;
 

@@ -1,8 +1,8 @@
 //! The table of docs/protocol/event-log.md is that of `event_log::types`.
 
-use std::path::Path;
-
 use ensemble_core::event_log::types::{EventType, TABLE};
+
+use crate::*;
 
 const HEADER: &str = "| type | data | written by | meaning |\n|---|---|---|---|\n";
 

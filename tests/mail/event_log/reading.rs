@@ -1,14 +1,12 @@
 //! Reads logs with any content, whole or as they grow.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::Path;
 
-use ensemble_core::event_log::{EventLog, Follower, LogPosition, Record, Recorder as _, read_all};
-use serde_json::json;
+use ensemble_core::event_log::{Follower, LogPosition};
 
-use super::{TINY, assert_numbered, home, sound, writers};
-use crate::children::{Child, wait_until};
+use super::{TINY, assert_numbered, sound};
+
+use crate::*;
 
 #[test]
 fn garbage_is_counted_and_passed_over() {

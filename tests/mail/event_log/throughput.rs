@@ -1,12 +1,6 @@
 //! How many records a second are written and read.
 
-use std::time::Instant;
-
-use ensemble_core::event_log::{EventLog, Recorder as _, read_all};
-use serde_json::json;
-
-use super::{home, writers};
-use crate::children::{Child, DEADLINE};
+use crate::*;
 
 /// `cargo test --release --test mail -- --ignored --nocapture measurement_of_records_per_second`
 #[test]

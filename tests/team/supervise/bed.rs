@@ -1,27 +1,19 @@
 //! A repository with a board, supervisors in separate processes, and agents that are shell commands.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
 
-pub(crate) use crate::queue::name;
 use ensemble_core::Result;
-use ensemble_core::driver;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
-use ensemble_core::message::Timestamp;
-use ensemble_team::board::prompt::BoardRole;
-use ensemble_team::board::{
-    Board, BoardOptions, BoardTask, LockedBoard, NewAgent, NewTask, State, TaskStatus, beaten_until,
-};
-use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
-use ensemble_team::proto::agent;
-use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::board::{BoardTask, LockedBoard, NewAgent, NewTask, beaten_until};
 use ensemble_team::worktree::{MergeTests, ReviewDecision, WorktreeOptions, Worktrees};
-use rustix::process::Signal;
 
-use crate::children::{self, Child, say, wait_until};
-use crate::git::{ISOLATED, git};
+use crate::children::{Child, say};
+use crate::git::ISOLATED;
+
+use super::*;
+
+pub(crate) use crate::queue::name;
 
 /// A reviewer whose merges are tested for as long as there is no file `pass`.
 pub(crate) const TESTER: &str = "reviewer-with-tests";

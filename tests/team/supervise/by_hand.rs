@@ -3,14 +3,10 @@
 use std::process::Command;
 
 use ensemble_core::proto::lease::Event;
-use ensemble_team::board::prompt::BoardRole;
-use ensemble_team::board::{Alarm, AlarmGraces, BoardLease, State, TaskStatus, conditions};
-use ensemble_team::proto::agent;
+use ensemble_team::board::{Alarm, AlarmGraces, BoardLease, conditions};
 use ensemble_team::proto::goal::GoalEvent;
 
-use crate::children::wait_until;
-use crate::git::git;
-use crate::supervise::bed::{Bed, name};
+use super::*;
 
 /// Changes the board's text under its lock, as a script would.
 fn edit(bed: &Bed, from: &str, to: &str) {

@@ -4,19 +4,26 @@ mod bed;
 mod by_hand;
 mod shared;
 
-use crate::children;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ensemble_core::driver;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
 use ensemble_team::board::prompt::BoardRole;
-use ensemble_team::board::{ActiveControl, ControlFile, NewHandoff, TaskStatus};
+use ensemble_team::board::{
+    ActiveControl, Board, BoardOptions, ControlFile, NewHandoff, State, TaskStatus,
+};
+use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
+use ensemble_team::proto::agent;
 use ensemble_team::proto::beat::LONG_OPERATION;
 use ensemble_team::proto::task::TaskHolder;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::children;
 use crate::children::wait_until;
+use crate::git::git;
 use bed::{Bed, TESTER, name};
 
 /// An agent that says that it runs, and continues until it is ended.

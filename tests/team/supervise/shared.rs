@@ -1,16 +1,10 @@
 //! A supervisor over a board that the hosts share.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use ensemble_core::document::SharedFiles;
-use ensemble_core::driver;
-use ensemble_team::board::prompt::BoardRole;
-use ensemble_team::board::{Board, BoardOptions};
-use ensemble_team::driver::supervise::{SuperviseOrder, SupervisorServices, supervise};
 
 use crate::memory::Memory;
-use crate::supervise::bed::name;
+
+use super::*;
 
 const ME: &str = "planner-1";
 

@@ -1,10 +1,6 @@
 //! The life of a task from the claim to the verdict.
 
-use ensemble_team::board::{Board, TaskStatus, is_fenced};
-use ensemble_team::proto::task::TaskHolder;
-use ensemble_team::worktree::{ClaimedTask, ReviewDecision, Worktrees};
-
-use crate::worktree::bed::{Bed, board_options, commit, git, name, refusal};
+use super::*;
 
 /// A task in the hands of `coder-1`.
 fn claimed() -> (Bed, Worktrees, TaskHolder, ClaimedTask) {

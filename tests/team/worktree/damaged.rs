@@ -1,15 +1,8 @@
 //! Worktrees in which git does not work any more, and repositories that are not as they were.
 
-use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_team::board::{Board, TaskStatus};
-use ensemble_team::worktree::{ClaimedTask, UnfitReason, Worktrees};
-
-use crate::children::wait_until;
-use crate::worktree::bed::{Bed, board_options, commit, done, git, name, options, refusal};
+use super::*;
 
 /// A claimed task with a committed file, and one that is not committed.
 fn claimed(bed: &Bed, task: &str, coder: &str) -> ClaimedTask {

@@ -1,13 +1,11 @@
 //! Two hosts of a team: a clone each, a blackboard in memory for both, and a bare repository as remote.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use ensemble_core::document::SharedFiles;
-use ensemble_team::board::Board;
 
 use crate::memory::Memory;
-use crate::worktree::bed::{Bed, board_options, git, make_repository};
+use crate::worktree::bed::make_repository;
+
+use super::*;
 
 pub(crate) struct Hosts {
     remote: tempfile::TempDir,

@@ -5,19 +5,13 @@
 //! In one repository an ordinary run meets every third command, before or after its work. With a remote, it meets each that
 //! asks the remote, before and after. With `KILLS=all` all commands are met, before and after.
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ensemble_core::durable::FileLock;
-use ensemble_team::board::{Board, TaskStatus};
-use ensemble_team::proto::task::TaskHolder;
-use ensemble_team::worktree::{MergeTests, WorktreeOptions, Worktrees};
 
-use crate::children::Child;
 use crate::support::traced::share;
-use crate::worktree::bed::{Bed, board_options, commit, git, name, options};
-use crate::worktree::hosts;
+
+use super::*;
 
 /// Kills its caller at one of its runs, before or after it has done its work.
 const KILLER: &str = r#"#!/bin/sh

@@ -1,11 +1,9 @@
 //! Remains of dead agents, and the checks of an agent at its start.
 
-use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
-use ensemble_team::board::TaskStatus;
-use ensemble_team::worktree::{AgentDuty, ReviewDecision, UnfitReason, VerifiedAgent};
+use ensemble_team::worktree::{AgentDuty, VerifiedAgent};
 
-use crate::worktree::bed::{Bed, commit, done, git, name};
+use super::*;
 
 fn problems(bed: &Bed, repair: bool) -> Vec<(Option<String>, bool)> {
     let found = bed.trees().recover(repair).unwrap();

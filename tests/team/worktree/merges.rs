@@ -1,12 +1,8 @@
 //! Merges: the life of a task from APPROVED on.
 
-use std::time::Duration;
+use ensemble_team::board::{Alarm, AlarmGraces, PlannerWake, conditions, wake};
 
-use ensemble_team::board::{Alarm, AlarmGraces, PlannerWake, TaskStatus, conditions, wake};
-use ensemble_team::worktree::{MergeOutcome, MergeTests, Worktrees};
-
-use crate::children::wait_until;
-use crate::worktree::bed::{Bed, commit, done, git, name, refusal};
+use super::*;
 
 /// For tests that never end; long enough for a shell to have started something.
 const LIMIT_OF_ENDLESS: Duration = Duration::from_secs(1);

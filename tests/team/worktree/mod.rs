@@ -10,7 +10,21 @@ mod merges;
 mod remote;
 mod stopped;
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::board::{Board, TaskStatus, is_fenced};
+use ensemble_team::proto::task::TaskHolder;
+use ensemble_team::worktree::{
+    ClaimedTask, MergeOutcome, MergeTests, ReviewDecision, UnfitReason, WorktreeOptions, Worktrees,
+};
+
 use crate::children;
+use crate::children::{Child, wait_until};
+use bed::{Bed, board_options, commit, done, git, name, options, refusal};
 
 #[test]
 fn play_role() {

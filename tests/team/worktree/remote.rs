@@ -1,14 +1,10 @@
 //! Two hosts that share branches through a git remote: each verb from each host, races, and a remote that is away.
 
-use std::os::unix::fs::PermissionsExt;
-
 use ensemble_core::Error;
-use ensemble_team::board::TaskStatus;
-use ensemble_team::proto::task::TaskHolder;
-use ensemble_team::worktree::{ClaimedTask, MergeOutcome, MergeTests, ReviewDecision, Worktrees};
 
-use crate::worktree::bed::{Bed, commit, done, git, name, refusal};
 use crate::worktree::hosts::Hosts;
+
+use super::*;
 
 const INTEGRATION: &str = "refs/heads/integration";
 const BRANCH: &str = "refs/heads/task/t1";

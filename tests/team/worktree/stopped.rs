@@ -1,15 +1,11 @@
 //! A holder is stopped past its lease and continues afterwards. Its writes are refused, its work is
 //! salvaged, and its successor is undisturbed.
 
-use std::path::Path;
-
-use ensemble_team::board::{Board, TaskStatus};
-use ensemble_team::proto::task::TaskHolder;
-use ensemble_team::worktree::Worktrees;
 use rustix::process::Signal;
 
-use crate::children::{Child, say, wait_for_parent};
-use crate::worktree::bed::{Bed, board_options, git, name, options};
+use crate::children::{say, wait_for_parent};
+
+use super::*;
 
 /// In a child: claims the task, works, and submits when the parent says so.
 pub(crate) fn hold(home: &str, agent: &str, epoch: &str) {

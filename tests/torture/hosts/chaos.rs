@@ -1,14 +1,8 @@
 //! What happens to servers, links and processes, one after the other: each kind once, then at random.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
 use ensemble_core::sim::SimRng;
 
-use crate::hosts::crew::Crew;
-use crate::hosts::dispatch::Program;
-use crate::hosts::host::Host;
-use crate::hosts::net::Net;
+use super::*;
 
 const PAUSE_MAX_MS: u64 = 1_500;
 /// How long a link is cut: shorter and longer than a lease.

@@ -12,20 +12,13 @@
 //! | a batch is done in order, and reported once | see `dispatch/checked.rs` |
 //! | an agent that agreed leaves, and what it held is returned | see `departures/checked.rs` |
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ensemble_core::event_log::read_all;
-use serde_json::Value;
 
 use crate::claims::one_holder_at_a_time;
-use crate::git::git;
 use crate::hosts::crew::tasks;
-use crate::hosts::departures::{self, Departures, LEAVERS, POOL};
-use crate::hosts::dispatch::{self, Batches, DISPATCH, WORKERS};
-use crate::hosts::host::{Host, MAILBOXES};
-use crate::hosts::journal::Fact;
-use crate::hosts::steps::{self, ORCHESTRATOR, Steps};
-use crate::supervisors::is_hopeless;
+use crate::hosts::dispatch::{DISPATCH, WORKERS};
+
+use super::*;
 
 const ALL: u64 = 1_000_000;
 

@@ -1,17 +1,9 @@
 //! Those who work off the blackboard: on each host a coder and a reviewer under `ensemble agent supervise`, and a
 //! planner on the first. Their agents are those of tests/torture/supervisors.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::children::signal;
-use crate::hosts::host::Host;
-use crate::supervisors::is_hopeless;
 use crate::supervisors::team::{Agent, Team};
+
+use super::*;
 
 /// Between two looks of a person at what the circuit breaker has found.
 const LOOK_AT_CHECKPOINT: Duration = Duration::from_secs(2);

@@ -1,25 +1,17 @@
 //! A host: its directory with a repository, its watcher, and the verbs that run on it.
 
-use std::fs::File;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::process::{Child, Command};
 
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_project::Project;
 use ensemble_team::roster::{Member, Roster};
-use rustix::process::Signal;
-use serde_json::Value;
 
-use crate::children::signal;
-use crate::git::{ISOLATED, git};
-use crate::hosts::departures::{self, POOL};
-use crate::hosts::dispatch;
-use crate::hosts::net::Net;
-use crate::hosts::steps::ORCHESTRATOR;
-use crate::support::{PATIENCE, Process, eventually_true, name};
+use crate::git::ISOLATED;
+use crate::support::{eventually_true, name};
+
+use super::*;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 /// How long a received message or a claim is held without a sign of life, in seconds.

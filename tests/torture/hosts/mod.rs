@@ -32,18 +32,35 @@ mod players;
 mod steps;
 mod tampered;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::children::signal;
+use crate::git::git;
 use crate::nats_support::Cluster;
 use crate::postgres_support::Cluster as Database;
-use crate::support::{printed_random, setting};
+use crate::supervisors::is_hopeless;
+use crate::support::{PATIENCE, Process, pause, printed_random, setting};
 use chaos::Chaos;
+use checker::{Facts, text};
 use crew::Crew;
-use dispatch::Program;
-use host::Host;
+use departures::{Departures, LEAVERS, POOL};
+use dispatch::{Batches, Program};
+use host::{BUSY, Host, MAILBOXES, Ran};
+use journal::Fact;
 use net::Net;
-use players::Stage;
+use players::{NOTHING, Player, Stage};
+use steps::{ORCHESTRATOR, Steps};
+use tampered::is_found;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long nothing may change of what is left, once nothing is disturbed any more.

@@ -1,9 +1,8 @@
 //! For each host its own link to each server of the cluster, and to the server of the step queues.
 
-use std::time::Duration;
+use crate::nats_support::Link;
 
-use crate::nats_support::{Cluster, Link};
-use crate::postgres_support::Cluster as Database;
+use super::*;
 
 const HOSTS: usize = 2;
 

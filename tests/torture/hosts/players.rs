@@ -9,22 +9,13 @@
 //! | 1 | it came too late: continues, and notes at most that it found the work done |
 //! | another | notes it as wrong |
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::Instant;
 
-use serde_json::Value;
+use crate::hosts::steps::WORKERS;
 
-use crate::hosts::LOOK_INTERVAL;
-use crate::hosts::departures::{self, LEAVERS, POOL};
-use crate::hosts::dispatch;
-use crate::hosts::host::{BUSY, Host, MAILBOXES, Ran};
-use crate::hosts::journal::Fact;
-use crate::hosts::steps::{self, ORCHESTRATOR, WORKERS};
-use crate::support::pause;
+use super::*;
 
 /// The exit code for "nothing found".
 pub const NOTHING: i32 = 3;

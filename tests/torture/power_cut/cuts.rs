@@ -11,12 +11,9 @@
 //! A rename is one step. A file's sync saves its content and not its name, a directory's sync saves the
 //! names and not the contents.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use ensemble_core::sim::SimRng;
-
-use super::disk::{Act, Disk, Entry, Fate, Inode};
-use super::tape::Log;
+use super::*;
 
 const FATES: [Fate; 4] = [Fate::Kept, Fate::Lost, Fate::Half, Fate::Zeroes];
 

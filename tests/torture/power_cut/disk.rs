@@ -1,10 +1,9 @@
 //! A file system in memory: names and contents apart, as a power cut tears them apart.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
-use std::path::Path;
 use std::rc::Rc;
+
+use super::*;
 
 /// Which file or directory, no matter what its name is.
 pub type Inode = usize;

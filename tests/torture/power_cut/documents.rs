@@ -1,21 +1,11 @@
 //! Stories of documents, requests, logs and tables.
 
-use std::fs;
-use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
-
+use ensemble_core::Result;
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
-use ensemble_core::proto::request::DecisionRefusal;
-use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::requests::{NewRequest, PlanGates, Requests};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
-use ensemble_core::{Error, Result};
+use ensemble_core::proto::request::{Decision, DecisionRefusal, Outcome};
 use ensemble_reports::contract::Summary;
-use ensemble_team::board::{Board, BoardOptions, NewTask};
 use ensemble_team::driver::{Batches, SUMMARY_PATH};
 use ensemble_team::steps::{
     ClaimOutcome, ClaimRequest, Completion, CompletionStatus, PlannedStep, StepKey, StepOptions,
@@ -23,9 +13,9 @@ use ensemble_team::steps::{
 };
 use serde_json::json;
 
-use super::mail;
-use super::story::{ANOTHER, Findings, KILLED, Kind, Stage, Story, say};
-use crate::support::{Bed, files, name};
+use super::story::{ANOTHER, KILLED};
+
+use super::*;
 
 const PLAN: &str = "the-plan";
 const TASK: &str = "task-1";

@@ -4,14 +4,10 @@
 //! `POWER_CUT_KILLS` (5) is how many of the calls of a story are drawn, unless it is one of messages; 0 is all of them. `POWER_CUT_STORY` is
 //! the only story to do so with.
 
-use std::path::Path;
-
-use ensemble_core::sim::SimRng;
-
-use super::story::{Findings, Kind, Story, find};
 use super::trace::MARK;
-use crate::support::traced::{calls, has_strace, points, start_traced};
-use crate::support::{Bed, setting};
+use crate::support::traced::{calls, points};
+
+use super::*;
 
 /// Stories that no other test kills in this way: see `requests_killed`, `steps`.
 const STORIES: [&str; 13] = [

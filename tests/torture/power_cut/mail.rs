@@ -1,18 +1,13 @@
 //! Stories of messages, from publishing to the end.
 
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
-
+use ensemble_core::Result;
 use ensemble_core::dropbox::{BoxSpec, DropBox, Ledger};
-use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease};
-use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::message::{Attachment, Digest};
 
-use super::story::{Findings, Kind, Stage, Story, say};
-use crate::support::{Bed, files, name, options};
+use crate::support::options;
+
+use super::*;
 
 const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
 pub const MAILBOX: &str = "dispatch";

@@ -32,11 +32,30 @@ mod story;
 mod tape;
 mod trace;
 
-use crate::support;
-use crate::support::traced::has_strace;
-use cuts::Sabotage;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use story::{Kind, Report, STORIES, Story, find};
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::requests::{NewRequest, PlanGates, Requests};
+use ensemble_core::sim::SimRng;
+use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
+
+use crate::support;
+use crate::support::history::History;
+use crate::support::traced::{has_strace, start_traced};
+use crate::support::{Bed, PATIENCE, Process, eventually_true, files, given, name, setting};
+use cuts::Sabotage;
+use disk::{Act, Disk, Entry, Fate, Inode};
+use story::{Findings, Kind, Report, STORIES, Stage, Story, find, say};
+use tape::Log;
 
 #[test]
 fn a_child_process_plays_its_role() {

@@ -1,16 +1,9 @@
 //! The story of a move from one queue to another.
 
-use std::path::Path;
-use std::time::Duration;
-
-use ensemble_core::durable::Durability;
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::spool::{Spool, SpoolOptions, State};
-use ensemble_core::{Error, Result};
+use ensemble_core::Result;
 use ensemble_team::migration::migrate;
 
-use super::story::{Findings, Kind, Story, say};
-use crate::support::{Bed, name};
+use super::*;
 
 const IDS: [&str; 3] = ["waiting", "delayed", "dead"];
 const DELAY: Duration = Duration::from_secs(3600);

@@ -2,22 +2,16 @@
 //! without (2) what its journal had in memory. Until then, processes publish, settle, decide and write the board. The
 //! answers they got are stored elsewhere, and compared after the next mount.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::io::Write as _;
+use std::process::Output;
+use std::time::Instant;
 
-use ensemble_core::durable::{Dir, Durability};
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{NewRequest, PlanGates, Requests};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions, State};
-use ensemble_team::board::{Board, BoardOptions, NewTask};
+use ensemble_core::durable::Dir;
 
 use super::mail::whole;
-use crate::support::history::{History, Writer};
-use crate::support::{Bed, PATIENCE, Process, eventually_true, given, name, setting};
+use crate::support::history::Writer;
+
+use super::*;
 
 /// `FS_IOC_SHUTDOWN`, asked for with Python since there is no safe way in Rust. It gets ready, says so,
 /// and waits for a line.

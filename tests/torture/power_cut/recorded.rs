@@ -5,17 +5,12 @@
 //! Each such disk is mounted, which replays its journal, and judged as after a real cut: a note counts if it was made
 //! before the next step. `POWER_CUT_RECORDED` (4) is how many disks of each file system are judged.
 
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use ensemble_core::sim::SimRng;
+use super::real::{Disk, ran};
 
-use super::real::{self, Disk, ran};
-use crate::support::history::History;
-use crate::support::{PATIENCE, Process, eventually_true, setting};
+use super::*;
 
 const RECORDER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/torture/power_cut/recorder.py");

@@ -1,19 +1,15 @@
 //! Stories: what a process does, what must exist after a power cut, and what PROTOCOL.md says may be missing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use ensemble_core::Result;
-use ensemble_core::durable::Durability;
-use ensemble_core::sim::SimRng;
 
 use super::cuts::{Cut, needs};
-use super::disk::{Act, Disk};
-use super::tape::{self, Log};
-use super::{documents, mail, moves, trace};
-use crate::support::traced::{between_marks, start_traced};
-use crate::support::{Bed, given, in_memory, setting};
+use crate::support::in_memory;
+use crate::support::traced::between_marks;
+
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {

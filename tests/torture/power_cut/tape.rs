@@ -1,10 +1,11 @@
 //! The changes of a real process to the disk, step by step, from its strace.
 
-use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::Component;
 
-use super::disk::{Act, Disk, Entry, Fate, Inode, Node, ROOT};
-use super::trace::{self, Call};
+use super::disk::{Node, ROOT};
+use super::trace::Call;
+
+use super::*;
 
 /// The changes of a disk that a power cut can separate.
 #[derive(Clone, Debug)]

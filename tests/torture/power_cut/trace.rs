@@ -1,6 +1,6 @@
 //! Reads what strace has seen: which calls of a process have changed, or synced, what is on disk.
 
-use std::collections::HashMap;
+use super::*;
 
 /// Options of strace. It prints strings whole, in hexadecimal digits.
 pub const SHOWN: &str = "trace=openat,open,creat,close,write,writev,pwrite64,pwritev,pwritev2,ftruncate,\

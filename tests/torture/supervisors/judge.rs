@@ -1,14 +1,10 @@
 //! Invariants of the final state.
 
-use std::collections::BTreeMap;
-
-use ensemble_core::event_log::{Record, read_all};
-use ensemble_team::board::{BoardTask, TaskStatus};
+use ensemble_core::event_log::Record;
 
 use crate::claims::{Claims, one_holder_at_a_time};
-use crate::supervisors::bed::{Bed, git};
-use crate::supervisors::is_hopeless;
-use crate::supervisors::killer::Killer;
+
+use super::*;
 
 /// At least one of this many jumps is visible in the order of the board's writes.
 const JUMPS_SEEN: u64 = 12;

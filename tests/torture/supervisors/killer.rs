@@ -1,14 +1,11 @@
 //! Random disturbances of a team: kills, stops and clock jumps.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
 
-use rustix::process::Signal;
+use crate::children::Dice;
+use crate::supervisors::team::Agent;
 
-use crate::children::{Dice, signal};
-use crate::supervisors::LEASE_SECONDS;
-use crate::supervisors::team::{Agent, Team};
-use crate::wall_clock::WallClock;
+use super::*;
 
 /// How long a stopped agent continues before its supervisor does.
 const HEAD_START: Duration = Duration::from_secs(1);

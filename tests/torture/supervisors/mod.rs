@@ -19,14 +19,19 @@ mod killer;
 mod plans;
 pub(crate) mod team;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_core::event_log::read_all;
+use ensemble_team::board::{BoardTask, NewTask, State, TaskStatus};
+use rustix::process::Signal;
+
+use crate::children::signal;
 use crate::support::setting;
 use crate::wall_clock::WallClock;
 use bed::{Bed, ISOLATED, git};
-use ensemble_team::board::{NewTask, State, TaskStatus};
 use killer::Killer;
 use team::{Team, running};
 

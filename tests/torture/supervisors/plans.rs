@@ -1,21 +1,12 @@
 //! Supervised coders whose tasks demand a plan: real supervisors, and agents that read their prompts.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use ensemble_core::event_log::{read_all, types};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
-use ensemble_core::requests::RequestEntry;
-use ensemble_core::requests::Requests;
+use ensemble_core::requests::{RequestEntry, Requests};
 use ensemble_core::spool::{Spool, SpoolOptions};
-use ensemble_team::board::{Board, BoardOptions, BoardTask, State, TaskStatus};
-use rustix::process::Signal;
+use ensemble_team::board::{Board, BoardOptions};
 
-use super::{LOOK_INTERVAL, PATIENCE, program};
-use crate::children::signal;
-use crate::supervisors::bed::git;
-use crate::supervisors::team::running;
+use super::*;
 
 const AGENT: &str = include_str!("planner_agent.sh");
 

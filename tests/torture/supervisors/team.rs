@@ -2,12 +2,8 @@
 //! several.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
-use rustix::process::Signal;
-
-use crate::children::signal;
+use super::*;
 
 const AGENT: &str = include_str!("agent.sh");
 /// Another one holds the name, or is just ending what its dead supervisor has left. Or the servers do not answer.

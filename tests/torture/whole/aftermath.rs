@@ -1,25 +1,16 @@
 //! The end: what is open comes to the end, the team goes down, and everything on disk is read.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::time::{Duration, Instant};
-
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, yaml};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
-use ensemble_team::board::{Board, BoardOptions};
-use ensemble_team::replay::{self, DifferenceKind, Replay};
-use ensemble_team::steps::{StepOptions, StepStore};
+use ensemble_team::replay;
+use ensemble_team::replay::{DifferenceKind, Replay};
 
-use super::cast::Cast;
-use super::checker::{Facts, Message};
-use super::processes;
-use super::stage::Stage;
-use super::work::{Kind, Works, board_state, step_states};
-use crate::children::signal;
-use crate::git::git;
+use super::work::{board_state, step_states};
 use crate::support::{files, options};
+
+use super::*;
 
 /// How long the last work may take once nothing is disturbed any more.
 const DRAIN_MAX: Duration = Duration::from_secs(150);

@@ -5,20 +5,12 @@
 //! | child | the test, as a service manager would | its process group, or alone | after a drawn time |
 //! | pane | `up`, `spawn`, `join` | its terminal's session | by the same verb, once the roster or the process table shows that it has exited |
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use ensemble_core::sim::SimRng;
-use rustix::process::Signal;
-
-use super::client;
-use super::processes::{is_alive, is_of, of_group, of_session, signal_all};
-use super::stage::{LEASE_SECONDS, Stage, now};
-use crate::children::signal;
+use super::processes::{is_alive, of_group, of_session};
 use crate::support::role_command;
+
+use super::*;
 
 /// How long a process stays dead at most, in milliseconds.
 const DEAD_MAX_MS: u64 = 5_000;

@@ -1,18 +1,11 @@
 //! The disturbances: each once, then at random, all choices from one seed.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::time::{Duration, Instant};
-
-use ensemble_core::sim::SimRng;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
-use rustix::process::Signal;
 
-use super::cast::{BUSY, Cast, Kind, LEAVERS};
-use super::processes::{is_of, signal_all};
-use super::stage::{LEASE_SECONDS, Stage, now};
-use crate::children::signal;
+use super::cast::{BUSY, Kind, LEAVERS};
 use crate::support::{PATIENCE, eventually_true};
+
+use super::*;
 
 const PACE_MAX_MS: u64 = 1_500;
 /// How long a process pauses at most: some longer than a lease.

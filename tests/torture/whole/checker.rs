@@ -8,10 +8,9 @@
 //! | nothing begins during a pause, before what it waits for, without its plan, or after an agreed shutdown | `begin`, `approving`, `agreed`, `hasty` lines |
 //! | nothing is left | processes, worktrees, branches, locks, requests, the log |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::journal::{Line, Trouble};
-use super::work::{Kind, Work};
+use super::*;
 
 /// How long a supervisor that was just claiming may take to begin, in seconds.
 const CLAIM_SECONDS: f64 = 8.0;

@@ -1,15 +1,15 @@
 //! The agent `mcp-1`: a process that has an `ensemble mcp` and calls its tools, as agents do.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Seek as _, Write as _};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Seek as _};
+use std::process::{ChildStdin, ChildStdout};
 
 use serde_json::{Value, json};
 
-use super::stage::{LEASE_SECONDS, PROGRAM, now};
+use super::stage::PROGRAM;
 use crate::support::given;
+
+use super::*;
 
 pub const ROLE: &str = "mcp";
 const ME: &str = "mcp-1";

@@ -1,7 +1,6 @@
 //! What the agents and the test itself have noted: one line each, written at once, on another disk.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use super::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {

@@ -31,14 +31,30 @@ mod stage;
 mod tampered;
 mod work;
 
-use crate::support;
+use std::collections::BTreeMap;
+use std::fs;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ensemble_core::sim::SimRng;
+use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::steps::{StepOptions, StepStore};
+use rustix::process::Signal;
+
+use crate::children::signal;
+use crate::git::git;
+use crate::support;
 use crate::support::{printed_random, setting};
 use cast::Cast;
 use chaos::Chaos;
-use stage::Stage;
-use work::Works;
+use checker::{Facts, Message};
+use journal::{Line, Trouble};
+use processes::{is_of, signal_all};
+use stage::{LEASE_SECONDS, Stage, now};
+use work::{Kind, Work, Works};
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 

@@ -1,8 +1,6 @@
 //! Processes of the machine, by what they have in common.
 
-use rustix::process::Signal;
-
-use crate::children::signal;
+use super::*;
 
 fn all(is_so: impl Fn(u32) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };

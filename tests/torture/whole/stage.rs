@@ -1,16 +1,15 @@
 //! The project: a small disk, a repository, a queue, a blackboard; and beside it, on another disk, what the
 //! test itself writes.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::git::{ISOLATED, git};
+use crate::git::ISOLATED;
 use crate::support::Mount;
 use crate::wall_clock::WallClock;
+
+use super::*;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ensemble");
 /// How long a received message, a claim or a step is held without a sign of life, in seconds.

@@ -1,8 +1,9 @@
 //! The checker must be able to refute: it finds each tampered whole.
 
-use super::checker::{Facts, Message, violations};
-use super::journal::{Line, Trouble, troubles};
-use super::work::{Kind, Work};
+use super::checker::violations;
+use super::journal::troubles;
+
+use super::*;
 
 fn line(at: f64, verb: &str, task: &str, (epoch, pid): (u64, u32), rest: &str) -> Line {
     let (verb, agent, task) = (verb.to_owned(), "a".to_owned(), task.to_owned());

@@ -1,17 +1,9 @@
 //! The work that is given, and whether it has ended. What an agent does with it follows from its number, as the
 //! scripts say; most of it succeeds.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use ensemble_team::board::{State, TaskStatus};
 
-use ensemble_core::sim::SimRng;
-use ensemble_team::board::{Board, BoardOptions, State, TaskStatus};
-use ensemble_team::steps::{StepOptions, StepStore};
-
-use super::stage::Stage;
+use super::*;
 
 const PACE_MAX_MS: u64 = 1_500;
 /// How much of each kind is open at a time.

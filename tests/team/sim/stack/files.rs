@@ -1,12 +1,8 @@
 //! Arriving files, and a watcher whose events are lost, late or stopped.
 
-use std::time::Duration;
-
-use super::rows::{drain, printed, state_of};
-use super::world::World;
-use ensemble_core::env::Monotonic;
-use ensemble_core::proto::Machine;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile, SCAN_INTERVAL};
+
+use super::*;
 
 /// Running time of a watcher within which each file must be seen.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);

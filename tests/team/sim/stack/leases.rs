@@ -1,16 +1,15 @@
 //! The watcher's observation of leases: it scans, judges, and expires silent ones.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use super::rows::{drain, printed, state_of};
-use super::world::{Key, World, tests::is_blind};
-use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::proto::Machine;
 use ensemble_core::proto::lease::{
     ClockGap, Effect, Event, GapDetector, HOLD, LOOK_GAP_MAX, LOOK_INTERVAL, LeaseWatch,
     OVERTIME_MAX,
 };
+
+use super::world::tests::is_blind;
+
+use super::*;
 
 pub(super) const DURATION: Duration = Duration::from_secs(300);
 /// Delay that the loop itself may add.

@@ -31,11 +31,16 @@ mod team;
 mod work;
 mod world;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine;
 use ensemble_core::sim::SimRng;
-use rows::Rows;
-use world::World;
+
+use rows::{Rows, drain, printed, state_of};
+use world::{Key, World};
 
 /// Default number of seeds. A release build is about fifteen times faster.
 const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 2_000 };

@@ -1,16 +1,11 @@
 //! Requests: sent, answered by right and wrong agents, late and twice, and decided by the file that
 //! exists first.
 
-use std::time::Duration;
-
-use super::rows::{drain, printed, state_of};
-use super::world::World;
-use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::message::Name;
-use ensemble_core::proto::Machine;
 use ensemble_core::proto::request::{
     AtExpiry, Decision, Effect, Event, Outcome, Request, RequestKind,
 };
+
+use super::*;
 
 /// Delay that the loop itself may add.
 const SLACK: Duration = Duration::from_secs(15);

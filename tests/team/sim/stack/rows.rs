@@ -5,10 +5,9 @@
 //! `b`. An empty effect matches anything but a refusal, and `-` matches no effect. Rows are in the
 //! order of the table in the machine's module, and there are as many.
 
-use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 
-use ensemble_core::proto::Machine;
+use super::*;
 
 /// Patterns: before, event, after, effect.
 type Row = (&'static str, &'static str, &'static str, &'static str);

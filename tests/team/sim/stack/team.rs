@@ -1,15 +1,11 @@
 //! A worker's handshake and its delivery ladder, with right, wrong, late and doubled events.
 
-use std::time::Duration;
-
-use super::rows::{drain, printed, state_of};
-use super::world::World;
-use ensemble_core::env::Monotonic;
-use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_core::proto::Machine;
-use ensemble_core::proto::ack::{self, Ladder, WorkerActivity};
-use ensemble_core::proto::ready::{self, Handshake, PongToken, WindowDiagnosis, Workspace};
+use ensemble_core::proto::ack::{Ladder, WorkerActivity};
+use ensemble_core::proto::ready::{Handshake, PongToken, WindowDiagnosis, Workspace};
+use ensemble_core::proto::{ack, ready};
+
+use super::*;
 
 /// Longer than every timeout.
 const HORIZON: Duration = Duration::from_secs(12 * 60 * 60);

@@ -1,10 +1,8 @@
 //! Tasks of the blackboard and steps of a queue, and the workers that act on them.
 
-use super::rows::{drain, printed};
-use super::world::{Key, World};
-use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::proto::Machine;
 use ensemble_team::proto::{step, task};
+
+use super::*;
 
 pub(super) struct Cell {
     machine: task::TaskMachine,

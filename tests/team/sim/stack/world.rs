@@ -1,19 +1,16 @@
 //! The world: clocks, workers and the disk.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use ensemble_core::message::Timestamp;
+use ensemble_core::proto::lease::HEARTBEAT;
+use ensemble_core::sim::SimClock;
 
 use super::files::Files;
 use super::leases::Watching;
 use super::requests::Asked;
-use super::rows::Rows;
 use super::team::Pair;
 use super::work::{Cell, Steps};
-use super::{Op, What};
-use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::lease::HEARTBEAT;
-use ensemble_core::sim::{SimClock, SimRng};
+
+use super::*;
 
 const CELLS: usize = 8;
 /// Longest delay of the loop.

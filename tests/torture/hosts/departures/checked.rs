@@ -8,14 +8,9 @@
 //! | what it held is returned | a message that it kept and that was not settled by a later delivery |
 //! | it begins nothing more | work that it received after it had agreed |
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::Manner;
 
-use serde_json::Value;
-
-use super::{LEAVERS, Manner};
-use crate::hosts::checker::text;
-use crate::hosts::host::Host;
-use crate::hosts::journal::Fact;
+use crate::hosts::*;
 
 #[derive(Clone, Debug, Default)]
 pub struct Departures {

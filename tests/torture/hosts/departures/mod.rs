@@ -10,14 +10,9 @@
 //! Before it agrees or keeps silent, it receives a message and keeps it. An agent that has left comes back in its
 //! next generation.
 
-use std::sync::atomic::Ordering;
-
 use ensemble_team::roster::MemberState;
-use serde_json::Value;
 
-use crate::hosts::host::Ran;
-use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Player};
+use super::*;
 
 mod checked;
 

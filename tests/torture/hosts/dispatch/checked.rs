@@ -8,13 +8,9 @@
 //! | a delivery has one holder | one that was handed out twice |
 //! | a task begins in its turn | one that began before a task that it waits for was done, or its attempt before had failed |
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_json::Value;
-
 use super::{before, expected, order_of};
-use crate::hosts::checker::text;
-use crate::hosts::journal::Fact;
+
+use crate::hosts::*;
 
 /// By batch, its summaries in the conductor's mailbox: the outcome of each task.
 pub type Batches = BTreeMap<String, Vec<Vec<(String, String)>>>;

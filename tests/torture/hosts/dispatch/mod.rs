@@ -8,18 +8,9 @@
 //!
 //! A worker is in the roster of its host. A report of a failure is a file that names its attempt.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::atomic::Ordering;
-
-use serde_json::Value;
-
-use crate::hosts::host::{BUSY, Host, Ran};
-use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Player};
 use crate::hosts::steps::ORCHESTRATOR as CONDUCTOR;
-use crate::support::{PATIENCE, Process, pause};
+
+use super::*;
 
 mod checked;
 

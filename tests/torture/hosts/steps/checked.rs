@@ -8,13 +8,9 @@
 //! | two steps never change one file | a worker that has found another one's file |
 //! | the orchestrator is notified once | none or two messages that a queue is done |
 
-use std::collections::{BTreeMap, BTreeSet};
+use crate::hosts::checker::rows;
 
-use serde_json::Value;
-
-use crate::hosts::checker::{rows, text};
-use crate::hosts::host::Host;
-use crate::hosts::journal::Fact;
+use crate::hosts::*;
 
 #[derive(Clone, Debug, Default)]
 pub struct Step {

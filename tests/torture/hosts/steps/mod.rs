@@ -8,16 +8,7 @@
 //! A worker makes a file for each file of its step, and removes it before it reports. Both hosts use the same
 //! directory for that: a file that already exists has two holders.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-
-use serde_json::{Value, json};
-
-use crate::hosts::host::{Host, Ran};
-use crate::hosts::journal::Fact;
-use crate::hosts::players::{NOTHING, Player};
-use crate::support::pause;
+use super::*;
 
 mod checked;
 

@@ -1,9 +1,6 @@
 //! A batch of Dispatch, all of whose tasks end as they must.
 
-use super::is_found;
-use crate::hosts::checker::Facts;
-use crate::hosts::dispatch::Batches;
-use crate::hosts::journal::Fact;
+use crate::hosts::*;
 
 fn outcomes() -> Vec<(String, String)> {
     let words = [

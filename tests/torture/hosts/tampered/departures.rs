@@ -1,10 +1,8 @@
 //! Three questions to an agent in a roster, and one to an agent in none.
 
-use std::collections::BTreeMap;
+use super::{received, settled};
 
-use super::{is_found, received, settled};
-use crate::hosts::departures::Departures;
-use crate::hosts::journal::Fact;
+use crate::hosts::*;
 
 const STATES: [(&str, &str); 4] = [
     ("leave-joe-0", "approved"),

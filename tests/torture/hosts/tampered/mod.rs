@@ -3,13 +3,10 @@
 mod batches;
 mod departures;
 
-use std::collections::BTreeMap;
+use crate::hosts::checker::{Task, violations};
+use crate::hosts::steps::Step;
 
-use serde_json::json;
-
-use crate::hosts::checker::{Facts, Task, violations};
-use crate::hosts::journal::Fact;
-use crate::hosts::steps::{Step, Steps};
+use super::*;
 
 fn received(id: &str, epoch: u64, asked_at: u64) -> Fact {
     Fact::Received { id: id.to_owned(), epoch, body: id.to_owned(), asked_at }
@@ -74,7 +71,7 @@ fn sound() -> Facts {
 }
 
 #[track_caller]
-fn is_found(what: &str, tamper: impl FnOnce(&mut Facts)) {
+pub(super) fn is_found(what: &str, tamper: impl FnOnce(&mut Facts)) {
     let mut facts = sound();
     tamper(&mut facts);
     let wrong = violations(&facts);
