@@ -37,7 +37,7 @@ use ensemble_core::agent::{
     AgentDiagnosis, AgentPane, AgentState, ProgramSettings, TypedLine, TypingStep,
 };
 use ensemble_core::driver::{AckDriver, DeliveryOrder, Ended};
-use ensemble_core::env::{Clock as _, Pane, Pane as _};
+use ensemble_core::env::{Clock as _, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};

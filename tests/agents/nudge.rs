@@ -1,6 +1,7 @@
 //! Nudges that arrive, in a real tmux server: whole, once, in order of text and Enter.
 
 use ensemble_core::pane::NUDGE_BYTES_MAX;
+use ensemble_tmux::provider::AgentObserver;
 
 use crate::*;
 

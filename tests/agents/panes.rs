@@ -4,6 +4,7 @@
 //! they are installed; otherwise the test prints `skipped:` with the reason. A scripted server speaks herdr's protocol
 //! everywhere, over panes of tmux.
 
+use ensemble_tmux::nudge::NudgeOccasion;
 use ensemble_tmux::terminal::hosted::{HostedActivity, MailCount, bind_surrounding};
 use serde_json::json;
 

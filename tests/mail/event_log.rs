@@ -69,13 +69,13 @@ fn play_role() {
 }
 
 /// A directory for a log inside one that is removed at the end.
-fn home() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn home() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let logs = home.path().join(".ensemble/logs");
     (home, logs)
 }
 
-fn writers(count: usize, dir: &Path, segment_bytes: u64, records: u64) -> Vec<Child> {
+pub(crate) fn writers(count: usize, dir: &Path, segment_bytes: u64, records: u64) -> Vec<Child> {
     let mut children: Vec<Child> = (0..count)
         .map(|n| {
             let (actor, bytes) = (format!("writer-{n}"), segment_bytes.to_string());

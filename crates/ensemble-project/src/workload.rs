@@ -181,9 +181,7 @@ impl Workload {
         books: &TaskBooks,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        // One look at the requests for the whole team.
-        let waits_for = waits_in(&pending_but(store, &mut HashSet::new())?.asked);
-        Ok(Self { waits_for, holds: books.holds(queue, who)?.by_agent })
+        Ok(Self { waits_for: waits_for(store)?, holds: books.holds(queue, who)?.by_agent })
     }
 
     pub fn held_by(&self, agent: &Name) -> Vec<Holding> {
@@ -234,6 +232,11 @@ pub(crate) fn pending_but(
     }
     pending.asked.sort_by_key(|asked| asked.created_at);
     Ok(pending)
+}
+
+/// What each agent waits for, in a few words: one look at the requests for the whole team.
+pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
+    Ok(waits_in(&pending_but(store, &mut HashSet::new())?.asked))
 }
 
 /// The oldest of these requests of each agent, in a few words.
