@@ -45,21 +45,20 @@ mod tests;
 mod together;
 mod tree;
 
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::allow_missing;
 use crate::{Error, Result, sys};
 
 pub(crate) use crate::sys::SyncReach;
+pub(crate) use listing::stop_if;
 pub use lock::FileLock;
 pub use lock::{LockFile, LockFileGuard, jittered};
 pub(crate) use many::SyncMany;
@@ -375,80 +374,6 @@ impl Dir {
             Err(e) => Err(Error::io("remove", self.path.join(name), e)),
         }
     }
-
-    /// Passes every entry (except `.` and `..`) to `visit` until it breaks. Names that are not
-    /// UTF-8 are skipped: Ensemble creates none, and [`Dir::strange_names`] has them.
-    pub fn for_each(&self, mut visit: impl FnMut(&str) -> ControlFlow<()>) -> Result<()> {
-        self.for_each_name(|name| match name.to_str() {
-            Ok(name) => visit(name),
-            Err(_) => ControlFlow::Continue(()),
-        })
-    }
-
-    /// As [`Dir::for_each`], until the first error.
-    pub(crate) fn try_for_each(
-        &self,
-        mut visit: impl FnMut(&str) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
-        let mut failed = None;
-        self.for_each(|name| {
-            visit(name).unwrap_or_else(|error| {
-                failed = Some(error);
-                ControlFlow::Break(())
-            })
-        })?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// All names that are not UTF-8.
-    pub fn strange_names(&self) -> Result<Vec<OsString>> {
-        let mut names = Vec::new();
-        self.for_each_name(|name| {
-            if name.to_str().is_err() {
-                names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(names)
-    }
-
-    fn for_each_name(&self, mut visit: impl FnMut(&CStr) -> ControlFlow<()>) -> Result<()> {
-        self.for_each_entry(|name, _| visit(name))
-    }
-
-    fn for_each_entry(
-        &self,
-        mut visit: impl FnMut(&CStr, FileType) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let fail = |e: Errno| Error::io("list", &self.path, e);
-        // Open another descriptor, which has its own reading position.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let visited = sys::list(&fd, |name, kind| match name.to_bytes() {
-            b"." | b".." => ControlFlow::Continue(()),
-            _ => visit(name, kind),
-        });
-        visited.map_err(fail)
-    }
-
-    pub fn names(&self) -> Result<Vec<String>> {
-        self.list(|name| Some(name.to_owned()))
-    }
-
-    /// What `read` makes of the names, of which it leaves some out.
-    pub(crate) fn list<T>(&self, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>> {
-        let mut listed = Vec::new();
-        self.for_each(|name| {
-            listed.extend(read(name));
-            ControlFlow::Continue(())
-        })?;
-        Ok(listed)
-    }
-}
-
-/// Ends a listing once it `is_done`.
-pub(crate) const fn stop_if(is_done: bool) -> ControlFlow<()> {
-    if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 impl AsFd for Dir {
