@@ -60,7 +60,6 @@ const fn is_harmless(c: char) -> bool {
     matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '.' | '_' | ':' | '-')
 }
 
-/// Why a text may not be typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NudgeTextError {
     #[error("a nudge has 1 to {NUDGE_BYTES_MAX} bytes, this one has {bytes}")]

@@ -40,7 +40,6 @@ pub enum HandedOver {
     },
 }
 
-/// Asks a worker that another host has.
 pub type AskElsewhere<'a> = dyn Fn(&Name) -> Result<ReadyOutcome> + Sync + 'a;
 
 /// Assigns tasks, one controller at a time for each worker.

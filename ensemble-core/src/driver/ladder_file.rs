@@ -205,7 +205,6 @@ impl LadderStore {
         Ok(names.into_iter().filter_map(read).collect())
     }
 
-    /// The ladders of one mailbox.
     pub fn of_mailbox(&self, mailbox: &Name) -> Result<Vec<(String, LadderFile)>> {
         let mut all = self.all()?;
         all.retain(|(_, file)| file.mailbox == *mailbox);

@@ -109,7 +109,6 @@ impl MailboxReader {
     }
 }
 
-/// The queries and actions that the runner of ladders needs from its host.
 pub trait LadderHost: Send + Sync {
     fn reader(&self, mailbox: &Name) -> Result<MailboxReader>;
 
@@ -183,7 +182,6 @@ impl<'a> Ladders<'a> {
         Self::with(world, store, SharedRef::Borrowed(host))
     }
 
-    /// As [`Ladders::with_queue`], borrowed.
     pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
         self.world.elsewhere = Some(SharedRef::Borrowed(queue));
         self

@@ -60,7 +60,6 @@ impl PongBox {
         Ok(content.and_then(|line| Ping::parse(&String::from_utf8_lossy(&line))))
     }
 
-    /// Forgets the worker's ping and pongs.
     pub fn clear(&self, worker: &Name) -> Result<()> {
         self.take_pongs(worker)?;
         self.remove(&ping_file(worker))

@@ -118,7 +118,6 @@ impl Reconcile {
         }
     }
 
-    /// How files are found now.
     pub const fn mode(&self) -> WatchMode {
         match self.state {
             State::Starting { .. } => WatchMode::Starting,

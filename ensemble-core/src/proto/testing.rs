@@ -7,17 +7,14 @@ use super::Machine;
 use crate::env::Monotonic;
 use crate::message::Name;
 
-/// A name that is known to be one.
 pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// The moment `seconds` after the start.
 pub fn at(seconds: u64) -> Monotonic {
     at_millis(seconds * 1_000)
 }
 
-/// The moment `millis` milliseconds after the start.
 pub fn at_millis(millis: u64) -> Monotonic {
     Monotonic::ZERO + Duration::from_millis(millis)
 }

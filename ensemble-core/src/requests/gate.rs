@@ -69,7 +69,6 @@ pub struct PlanGate {
     pub state: GateState,
     pub waits_for: Option<Name>,
     pub since: Option<Timestamp>,
-    /// Whether a plan is demanded for the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub demanded: bool,
     /// Which version it is, where there are versions.
@@ -223,7 +222,6 @@ impl PlanGate {
     }
 }
 
-/// The content of a gate's file.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct GateFile {
     version: u32,

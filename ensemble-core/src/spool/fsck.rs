@@ -12,7 +12,6 @@ use crate::durable::Dir;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, canonical, is_temporary_file};
 use crate::{Error, Result};
 
-/// The possible repair of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepairAction {

@@ -180,7 +180,6 @@ pub(crate) fn boot_id() -> String {
     read.trim().to_owned()
 }
 
-/// Name of a running process's program.
 pub(crate) fn process_name(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim().to_owned())

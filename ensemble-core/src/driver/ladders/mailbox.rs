@@ -365,7 +365,6 @@ impl<'a> MailboxLadders<'a> {
     }
 }
 
-/// How many of the messages agents hold.
 fn held(found: &[Found]) -> usize {
     found.iter().filter(|found| matches!(found.state, State::Acked { .. })).count()
 }

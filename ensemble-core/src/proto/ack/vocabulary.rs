@@ -70,7 +70,6 @@ pub enum WorkerActivity {
     },
     /// A person is at it: something is typed and not sent, or scrolled back.
     HumanOccupied,
-    /// The worker's program has ended.
     Crashed,
 }
 
@@ -119,7 +118,6 @@ pub enum Event {
     },
     /// The worker was inspected, on request or not.
     Seen(WorkerActivity),
-    /// The task could not be delivered.
     Undeliverable,
     /// The task has expired or was withdrawn.
     Expired,
@@ -167,9 +165,7 @@ pub enum EscalationReason {
     Unanswered,
     /// The worker could not be pressed for too long.
     NotPressable(WorkerActivity),
-    /// The worker's program has ended.
     Crashed,
-    /// The task could not be delivered.
     Undeliverable,
 }
 

@@ -11,7 +11,6 @@ use crate::message::Timestamp;
 /// far below it between two readings.
 pub const CLOCK_GAP_MIN: Duration = Duration::from_secs(2);
 
-/// A divergence of two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClockGap {
     /// Duration of the suspend, in milliseconds.

@@ -57,13 +57,9 @@ pub enum ReadyObstacle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorType {
-    /// The program runs and did not answer.
     NoPongTimeout,
-    /// The program does not run.
     WorkspaceNotOpen,
-    /// The program was started and does not run.
     ProviderLaunchFailed,
-    /// It could not be determined whether the program runs.
     UnknownWorkerState,
 }
 

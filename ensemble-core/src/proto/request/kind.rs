@@ -7,19 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Outcome};
 
-/// The kind that ends a worker.
 pub const SHUTDOWN: &str = "shutdown";
-/// The kind that asks for the approval of a plan.
 pub const PLAN_APPROVAL: &str = "plan_approval";
-/// The kind that asks a person whether an agent may use a tool.
 pub const PERMISSION: &str = "permission";
-/// How long a worker has to answer a request for its shutdown.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2 * 60);
-/// Interval of reminders during that time.
 pub const SHUTDOWN_REMIND_EVERY: Duration = Duration::from_secs(30);
-/// How long a plan waits for its review.
 pub const PLAN_DEADLINE: Duration = Duration::from_secs(30 * 60);
-/// Interval of reminders to the reviewer during that time.
 pub const PLAN_REMIND_EVERY: Duration = Duration::from_secs(5 * 60);
 
 const _: () = assert!(SHUTDOWN_REMIND_EVERY.as_secs() < SHUTDOWN_DEADLINE.as_secs());

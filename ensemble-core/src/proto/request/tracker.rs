@@ -6,7 +6,6 @@ use super::{DecisionRefusal, Effect, Event, Request};
 use crate::env::Monotonic;
 use crate::proto::Machine;
 
-/// An event or an effect of the request with this id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correlated<T> {
     pub id: String,
