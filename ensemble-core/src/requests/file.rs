@@ -50,7 +50,7 @@ pub struct AskedRequest {
     #[serde(default, deserialize_with = "read_seconds")]
     pub remind_every_seconds: u64,
     /// The answer that its expiry means.
-    #[serde(default = "default_expiry")]
+    #[serde(default)]
     pub at_expiry: AtExpiry,
     /// The type of the message that asks; `<kind>_request` if it is missing.
     pub request_type: Option<Name>,
@@ -93,10 +93,6 @@ pub struct AskedRequest {
 
 const fn oldest_version() -> u32 {
     1
-}
-
-const fn default_expiry() -> AtExpiry {
-    AtExpiry::Tell
 }
 
 fn content_field() -> String {

@@ -59,7 +59,7 @@ impl Spool {
             let Some(stat) = requests.stat(&name)?.filter(|stat| stat.is_directory) else {
                 continue;
             };
-            let made_ms = i64::try_from(stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
+            let made_ms = stat.modified_at().unix_millis();
             // The clock may have been set back since.
             let age_ms = SystemClock.wall().unix_millis().abs_diff(made_ms);
             // One that cannot be opened is another finding.

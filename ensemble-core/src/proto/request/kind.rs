@@ -19,11 +19,12 @@ const _: () = assert!(SHUTDOWN_REMIND_EVERY.as_secs() < SHUTDOWN_DEADLINE.as_sec
 const _: () = assert!(PLAN_REMIND_EVERY.as_secs() < PLAN_DEADLINE.as_secs());
 
 /// Action when a request expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtExpiry {
     /// The requester is notified.
+    #[default]
     Tell,
     /// The requester and the conductor are notified.
     Escalate,
