@@ -57,10 +57,13 @@ impl Worktrees {
         now: Timestamp,
     ) -> Result<std::result::Result<VerifiedAgent, UnfitReason>> {
         let state = self.board.read()?;
-        match self.entry_of(&state, agent, now) {
+        let checked = self.entry_of(&state, agent, now);
+        let checked = checked.and_then(|entry| Ok((entry, assigned(&state, agent, epoch)?)));
+        match checked {
             Err(unfit) => Ok(Err(unfit)),
-            Ok(verified) => {
-                let duty = self.duty_of(&state, agent, epoch)?;
+            Ok((verified, None)) => Ok(Ok(verified)),
+            Ok((verified, Some((task, epoch)))) => {
+                let duty = self.place_of(task, epoch)?;
                 Ok(duty.map(|duty| VerifiedAgent { duty, ..verified }))
             }
         }
@@ -92,49 +95,6 @@ impl Worktrees {
         })
     }
 
-    fn duty_of(
-        &self,
-        state: &State,
-        agent: &Name,
-        epoch: Option<u64>,
-    ) -> Result<std::result::Result<AgentDuty, UnfitReason>> {
-        let role = state.agents.get(agent).and_then(|entry| entry.role.as_deref());
-        let current = state.agents.get(agent).and_then(|entry| entry.current_task.as_ref());
-        let Some(task) = current.and_then(|id| state.task(id)) else {
-            return Ok(match (role, epoch) {
-                (_, Some(epoch)) => Err(UnfitReason::Over(format!("claim {epoch} has ended"))),
-                (Some("planner"), None) => Ok(AgentDuty::None),
-                (_, None) => Err(UnfitReason::NothingAssigned(format!(
-                    "`{agent}` has no task on the blackboard"
-                ))),
-            });
-        };
-        let (holder, number) = match task.status {
-            TaskStatus::Claimed => (&task.assigned_to, task.lease_epoch),
-            TaskStatus::ReadyForReview => (&task.reviewing_by, task.review_epoch),
-            other => {
-                let text = format!("task `{}` is {}, no agent holds it", task.id, other.as_str());
-                return Ok(Err(UnfitReason::Over(text)));
-            }
-        };
-        if task.status == TaskStatus::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
-            let text =
-                format!("`{agent}` has submitted task `{}`, which waits for its verdict", task.id);
-            return Ok(Err(UnfitReason::NothingAssigned(text)));
-        }
-        if holder.as_ref() != Some(agent) {
-            let by = holder.as_ref().map_or("no agent", Name::as_str);
-            return Ok(Err(UnfitReason::Over(format!("task `{}` is held by {by}", task.id))));
-        }
-        let number = number.unwrap_or_default();
-        if let Some(given) = epoch.filter(|given| *given != number) {
-            let text =
-                format!("claim {given} of task `{}` has ended; {number} is current", task.id);
-            return Ok(Err(UnfitReason::Over(text)));
-        }
-        self.place_of(task, number)
-    }
-
     fn place_of(
         &self,
         task: &BoardTask,
@@ -162,6 +122,47 @@ impl Worktrees {
                 let text = format!("{wanted} is to be reviewed, but the worktree is at {head}");
                 Ok(Err(UnfitReason::Broken(text)))
             }
+        }
+    }
+}
+
+/// The task that an agent works on or reviews, and the epoch of its claim or review. A planner has none.
+fn assigned<'a>(
+    state: &'a State,
+    agent: &Name,
+    epoch: Option<u64>,
+) -> Result<Option<(&'a BoardTask, u64)>, UnfitReason> {
+    let over = |text: String| Err(UnfitReason::Over(text));
+    let entry = state.agents.get(agent);
+    let current = entry.and_then(|entry| entry.current_task.as_ref());
+    let Some(task) = current.and_then(|id| state.task(id)) else {
+        return match (entry.and_then(|entry| entry.role.as_deref()), epoch) {
+            (_, Some(epoch)) => over(format!("claim {epoch} has ended")),
+            (Some("planner"), None) => Ok(None),
+            (_, None) => {
+                let text = format!("`{agent}` has no task on the blackboard");
+                Err(UnfitReason::NothingAssigned(text))
+            }
+        };
+    };
+    let (id, status) = (&task.id, task.status);
+    if !matches!(status, TaskStatus::Claimed | TaskStatus::ReadyForReview) {
+        return over(format!("task `{id}` is {}, no agent holds it", status.as_str()));
+    }
+    if status == TaskStatus::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
+        let text = format!("`{agent}` has submitted task `{id}`, which waits for its verdict");
+        return Err(UnfitReason::NothingAssigned(text));
+    }
+    match task.hold() {
+        Some(hold) if hold.by == agent => match epoch.filter(|given| *given != hold.epoch) {
+            None => Ok(Some((task, hold.epoch))),
+            Some(given) => {
+                over(format!("claim {given} of task `{id}` has ended; {} is current", hold.epoch))
+            }
+        },
+        other => {
+            let by = other.map_or("no agent", |hold| hold.by.as_str());
+            over(format!("task `{id}` is held by {by}"))
         }
     }
 }
