@@ -8,7 +8,9 @@ use super::schema::AGENT;
 use super::state::{BoardTask, TaskStatus};
 use super::{BoardError, BoardObstacle, LostLease};
 use crate::proto::agent;
-use crate::proto::task::{self, Effect, Event, TaskCounts, TaskHolder, TaskOrigin, TaskRefusal};
+use crate::proto::task::{
+    self, Effect, Event, LimitKind, TaskCounts, TaskHolder, TaskOrigin, TaskRefusal,
+};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -67,28 +69,24 @@ impl LockedBoard<'_> {
 
     fn give_up(&mut self, id: &Name, effects: &[Effect]) -> Result<()> {
         for effect in effects {
-            let (kind, details) = match effect {
+            match effect {
                 Effect::GivenUp { by, limit, is_exhausted } => {
                     self.leave(by, id)?;
-                    let limit = limit.as_str();
-                    let details = json!({ "agent": by, "limit": limit });
-                    match is_exhausted {
-                        true => ("hypothesis_exhaustion", details),
-                        false if limit == "review_cycles" => ("review_deadlock", details),
-                        false => {
+                    let kind = match (is_exhausted, limit) {
+                        (true, _) => "hypothesis_exhaustion",
+                        (false, LimitKind::ReviewCycles) => "review_deadlock",
+                        (false, LimitKind::Iterations) => {
                             self.record_step("task.given_up", json!({ "task": id, "agent": by }));
                             continue;
                         }
-                    }
+                    };
+                    self.observe(kind, id, json!({ "agent": by, "limit": limit }))?;
                 }
                 Effect::Near(limit) => {
-                    let limit = limit.as_str();
                     self.record_step("task.near_limit", json!({ "task": id, "limit": limit }));
-                    continue;
                 }
-                Effect::FreshWorktree | Effect::KeepWorktree => continue,
-            };
-            self.observe(kind, id, details)?;
+                Effect::FreshWorktree | Effect::KeepWorktree => {}
+            }
         }
         Ok(())
     }

@@ -37,21 +37,6 @@ pub enum PlannerWake {
     PlanSubmitted,
 }
 
-impl PlannerWake {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InitialPlanning => "INITIAL_PLANNING",
-            Self::BlockedTasks => "BLOCKED_TASKS",
-            Self::IntegrationFailed => "INTEGRATION_FAILED",
-            Self::HypothesisExhausted => "HYPOTHESIS_EXHAUSTED",
-            Self::ImmediateDiscovery => "IMMEDIATE_DISCOVERY",
-            Self::AgentGone => "AGENT_GONE",
-            Self::GoalAssessment => "GOAL_ASSESSMENT",
-            Self::PlanSubmitted => "PLAN_SUBMITTED",
-        }
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct PlannerCall {
     pub wake: PlannerWake,

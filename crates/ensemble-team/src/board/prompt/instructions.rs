@@ -2,6 +2,7 @@
 
 use super::{PlanStanding, notes_of, said};
 use crate::board::state::{BoardTask, State, TaskStatus};
+use crate::board::steps::word;
 use crate::board::wake::{PlannerCall, PlannerWake};
 use ensemble_core::message::Name;
 
@@ -114,7 +115,7 @@ fn latest_reason(task: &BoardTask, event: &str) -> String {
 pub(super) fn trigger(calls: &[PlannerCall]) -> String {
     match calls {
         [] => "NONE (monitor)".to_owned(),
-        some => some.iter().map(|call| call.wake.as_str()).collect::<Vec<_>>().join(", "),
+        some => some.iter().map(|call| word(call.wake)).collect::<Vec<_>>().join(", "),
     }
 }
 

@@ -36,19 +36,11 @@ impl TaskLimits {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LimitKind {
     Iterations,
     ReviewCycles,
-}
-
-impl LimitKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Iterations => "iterations",
-            Self::ReviewCycles => "review_cycles",
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
