@@ -21,7 +21,7 @@
 use super::{BoardError, BoardObstacle};
 use std::path::{Path, PathBuf};
 
-use super::state::{BoardTask, State, TaskStatus};
+use super::state::{BoardTask, State, TaskHold};
 use super::steps::claimed_from;
 use super::wake::PlannerCall;
 use super::{ActiveControl, Board, project_in};
@@ -124,6 +124,12 @@ struct PromptReader<'a> {
     task: Option<(&'a BoardTask, u64)>,
 }
 
+impl<'a> PromptReader<'a> {
+    const fn new(role: BoardRole, task: &'a BoardTask, hold: TaskHold<'a>) -> Self {
+        Self { role, agent: hold.by, task: Some((task, hold.epoch)) }
+    }
+}
+
 impl PromptBuilder {
     pub fn of(board: &Board) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -143,10 +149,9 @@ impl PromptBuilder {
 
     pub fn coder(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = state.require_task(id)?;
-        let coder = task.assigned_to.as_ref().filter(|_| task.status == TaskStatus::Claimed);
-        let agent = coder.ok_or_else(|| not_held(id, "coder", BoardObstacle::NoCoder))?;
-        let held = (task, task.lease_epoch.unwrap_or_default());
-        let reader = PromptReader { role: BoardRole::Coder, agent, task: Some(held) };
+        let claim = task.hold().filter(|hold| !hold.is_review);
+        let claim = claim.ok_or_else(|| not_held(id, "coder", BoardObstacle::NoCoder))?;
+        let reader = PromptReader::new(BoardRole::Coder, task, claim);
         let documents = self.documents(state, &reader);
         let before = match is_resumed(state, task) {
             true => history::of_former_agents(state, task, &self.uncommitted),
@@ -159,11 +164,9 @@ impl PromptBuilder {
 
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<AgentBrief> {
         let task = state.require_task(id)?;
-        let reviewer =
-            task.reviewing_by.as_ref().filter(|_| task.status == TaskStatus::ReadyForReview);
-        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", BoardObstacle::NoReviewer))?;
-        let held = (task, task.review_epoch.unwrap_or_default());
-        let reader = PromptReader { role: BoardRole::CodeReviewer, agent, task: Some(held) };
+        let review = task.hold().filter(|hold| hold.is_review);
+        let review = review.ok_or_else(|| not_held(id, "reviewer", BoardObstacle::NoReviewer))?;
+        let reader = PromptReader::new(BoardRole::CodeReviewer, task, review);
         let documents = self.documents(state, &reader);
         let instructions = instructions::reviewer(task);
         let value = |name: &str| match name {
