@@ -2,18 +2,15 @@
 //!
 //! ```text
 //! state     event / time                          -> state     effects
-//! Idle      Granted                               -> Held      Beat
-//! Held      Granted                               -> Held      Beat            (more to hold)
+//! new                                             -> Held      Beat
 //! Held      Beaten                                -> Held      (silent for 0 s)
 //! Held      60 s since the last beat              -> Held      Beat            (a fifth of a short lease)
-//! Held      LongOperation                         -> Held      Beat for 15 min, Record Extended
-//! Held      OperationDone                         -> Held      Beat
 //! Held      its duration without a Beaten         -> Doubtful  StopWriting
 //! Doubtful  Beaten                                -> Held      (the board still knows it)
 //! Doubtful  60 s since the last beat              -> Doubtful  Beat
-//! Held, Doubtful   Fenced                         -> Lost      StopWriting
-//! Held, Doubtful   Released                       -> Idle
-//! any       anything else                         -> same
+//! any       LongOperation                         -> same      Beat for 15 min, Record Extended
+//! any       OperationDone                         -> same      Beat
+//! any       Beaten, of an earlier beat            -> same
 //! ```
 //!
 //! A beat changes a sequence number in a separate file, so it does not need the board's lock.
@@ -24,8 +21,7 @@
 //! effect here.
 //!
 //! *Silence* (no Beaten, for example because the disk is full) makes the holder doubt. *A crash* of
-//! the holder ends the beats, and the observers expire its leases. *Out of order*: a Beaten after
-//! Fenced changes nothing; only a new Granted leaves Lost.
+//! the holder ends the beats, and the observers expire its leases.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,8 +44,6 @@ const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The holder got a lease, or a further one.
-    Granted,
     Beaten {
         sequence: u64,
     },
@@ -59,9 +53,6 @@ pub enum Event {
     },
     /// The holder can beat again.
     OperationDone,
-    /// A write was refused because its epoch has ended.
-    Fenced,
-    Released,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,10 +73,8 @@ pub enum Effect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Idle,
     Held { beaten: Monotonic, duration: Duration },
     Doubtful,
-    Lost,
 }
 
 #[derive(Clone, Debug)]
@@ -105,16 +94,18 @@ pub fn extended(description: &str) -> String {
 }
 
 impl LeaseRenewal {
-    /// A holder without leases; its leases will last `duration`.
-    pub const fn new(duration: Duration) -> Self {
-        Self {
+    /// The holder of leases that begin now and last `duration`.
+    pub fn new(now: Monotonic, duration: Duration) -> Self {
+        let mut renewal = Self {
             usual: duration,
-            state: State::Idle,
+            state: State::Held { beaten: now, duration },
             sequence: 0,
-            asked: Monotonic::ZERO,
+            asked: now,
             asked_duration: duration,
             effects: VecDeque::new(),
-        }
+        };
+        renewal.beat(now, duration);
+        renewal
     }
 
     fn interval(&self) -> Duration {
@@ -130,7 +121,7 @@ impl LeaseRenewal {
     fn end(&self) -> Option<Monotonic> {
         match self.state {
             State::Held { beaten, duration } => Some(beaten + duration),
-            State::Idle | State::Doubtful | State::Lost => None,
+            State::Doubtful => None,
         }
     }
 }
@@ -141,46 +132,18 @@ impl Machine for LeaseRenewal {
 
     fn handle(&mut self, now: Monotonic, event: Event) {
         self.handle_timeout(now);
-        self.state = match (self.state, event) {
-            (State::Idle | State::Lost, Event::Granted) => {
-                self.beat(now, self.usual);
-                State::Held { beaten: now, duration: self.usual }
-            }
-            (State::Held { .. } | State::Doubtful, Event::Beaten { sequence })
-                if sequence == self.sequence =>
-            {
+        match event {
+            Event::Beaten { sequence } if sequence == self.sequence => {
                 // Count from the request of the beat: an observer cannot have seen it earlier.
-                State::Held { beaten: self.asked, duration: self.asked_duration }
+                self.state = State::Held { beaten: self.asked, duration: self.asked_duration };
             }
-            (
-                state @ (State::Held { .. } | State::Doubtful),
-                Event::LongOperation { description },
-            ) => {
+            Event::Beaten { .. } => {}
+            Event::LongOperation { description } => {
                 self.beat(now, LONG_OPERATION.max(self.usual));
                 self.effects.push_back(Effect::Record { line: extended(&description) });
-                state
             }
-            (
-                state @ (State::Held { .. } | State::Doubtful),
-                Event::Granted | Event::OperationDone,
-            ) => {
-                self.beat(now, self.usual);
-                state
-            }
-            (State::Held { .. } | State::Doubtful, Event::Fenced) => {
-                self.effects.push_back(Effect::StopWriting);
-                State::Lost
-            }
-            (State::Held { .. } | State::Doubtful, Event::Released) => State::Idle,
-            (
-                late,
-                Event::Beaten { .. }
-                | Event::LongOperation { .. }
-                | Event::OperationDone
-                | Event::Fenced
-                | Event::Released,
-            ) => late,
-        };
+            Event::OperationDone => self.beat(now, self.usual),
+        }
     }
 
     fn handle_timeout(&mut self, now: Monotonic) {
@@ -188,11 +151,7 @@ impl Machine for LeaseRenewal {
             self.state = State::Doubtful;
             self.effects.push_back(Effect::StopWriting);
         }
-        let beats = match self.state {
-            State::Held { .. } | State::Doubtful => true,
-            State::Idle | State::Lost => false,
-        };
-        if beats && now >= self.asked + self.interval() {
+        if now >= self.asked + self.interval() {
             // The usual beat does not shorten the lease of a long operation.
             let left = (self.asked + self.asked_duration).since(now);
             self.beat(now, self.usual.max(left));
@@ -204,14 +163,8 @@ impl Machine for LeaseRenewal {
     }
 
     fn poll_timeout(&self) -> Option<Monotonic> {
-        match self.state {
-            State::Idle | State::Lost => None,
-            State::Doubtful => Some(self.asked + self.interval()),
-            State::Held { .. } => {
-                let beat = self.asked + self.interval();
-                Some(self.end().map_or(beat, |end| end.min(beat)))
-            }
-        }
+        let beat = self.asked + self.interval();
+        Some(self.end().map_or(beat, |end| end.min(beat)))
     }
 }
 
@@ -221,8 +174,7 @@ mod tests {
     use ensemble_core::proto::testing::{at, drain, pairs, run};
 
     fn held() -> LeaseRenewal {
-        let mut beat = LeaseRenewal::new(LEASE_DURATION);
-        beat.handle(at(0), Event::Granted);
+        let mut beat = LeaseRenewal::new(at(0), LEASE_DURATION);
         drain(&mut beat);
         beat.handle(at(0), Event::Beaten { sequence: 1 });
         beat
@@ -230,31 +182,24 @@ mod tests {
 
     #[test]
     fn every_pair_of_state_and_event() {
-        let (idle, mut doubtful, mut lost) = (LeaseRenewal::new(LEASE_DURATION), held(), held());
+        let mut doubtful = held();
         doubtful.handle_timeout(at(300));
         drain(&mut doubtful);
-        lost.handle(at(1), Event::Fenced);
-        drain(&mut lost);
-        let states = [("idle", idle), ("held", held()), ("doubtful", doubtful), ("lost", lost)];
+        let states = [("held", held()), ("doubtful", doubtful)];
         let long = || Event::LongOperation { description: "tests".to_owned() };
         let events = [
-            ("Granted", Event::Granted),
             ("Beaten", Event::Beaten { sequence: 2 }),
             ("Beaten old", Event::Beaten { sequence: 0 }),
             ("Long", long()),
             ("Done", Event::OperationDone),
-            ("Fenced", Event::Fenced),
-            ("Released", Event::Released),
         ];
         let table = pairs(&states, &events, |state, event| {
             let mut beat = state.clone();
             let now = if beat.sequence > 1 { at(301) } else { at(1) };
             beat.handle(now, event.clone());
             let mut said = match beat.state {
-                State::Idle => "idle",
                 State::Held { .. } => "held",
                 State::Doubtful => "doubtful",
-                State::Lost => "lost",
             }
             .to_owned();
             for effect in drain(&mut beat) {
@@ -268,14 +213,11 @@ mod tests {
             said
         });
         let expected = "
-            idle       held              doubtful              lost
-Granted     held+beat  held+beat         doubtful+beat         held+beat
-Beaten      idle       held              held                  lost
-Beaten old  idle       held              doubtful              lost
-Long        idle       held+long+record  doubtful+long+record  lost
-Done        idle       held+beat         doubtful+beat         lost
-Fenced      idle       lost+stop         lost+stop             lost
-Released    idle       idle              idle                  lost
+            held              doubtful
+Beaten      held              held
+Beaten old  held              doubtful
+Long        held+long+record  doubtful+long+record
+Done        held+beat         doubtful+beat
 ";
         assert_eq!(table, expected);
     }
@@ -317,18 +259,13 @@ Released    idle       idle              idle                  lost
             drain(&mut beat),
             [Effect::StopWriting, Effect::Beat { sequence: 2, duration: LEASE_DURATION }]
         );
-        let mut other = beat.clone();
         beat.handle(at(3_601), Event::Beaten { sequence: 2 });
         assert!(matches!(beat.state, State::Held { .. }));
-        other.handle(at(3_601), Event::Fenced);
-        assert_eq!(other.state, State::Lost);
-        assert_eq!(other.poll_timeout(), None);
     }
 
     #[test]
     fn short_lease_is_renewed_by_five_beats() {
-        let mut beat = LeaseRenewal::new(Duration::from_secs(10));
-        beat.handle(at(0), Event::Granted);
+        let mut beat = LeaseRenewal::new(at(0), Duration::from_secs(10));
         drain(&mut beat);
         beat.handle(at(0), Event::Beaten { sequence: 1 });
         assert_eq!(beat.poll_timeout(), Some(at(2)));

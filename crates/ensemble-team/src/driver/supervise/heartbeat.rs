@@ -34,11 +34,9 @@ pub(super) struct BoardHeartbeat {
 
 impl BoardHeartbeat {
     pub(super) fn new(now: Monotonic, agent: TaskHolder, lease: Duration) -> Self {
-        let mut beat = LeaseRenewal::new(lease);
-        beat.handle(now, Event::Granted);
         Self {
             agent,
-            beat,
+            beat: LeaseRenewal::new(now, lease),
             seen: 0,
             stamped: None,
             leaving: None,
