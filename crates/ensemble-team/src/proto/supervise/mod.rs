@@ -91,24 +91,15 @@ pub use vocabulary::{
     SupervisorLoss,
 };
 
-/// The action that is repeated after a failure.
+/// The next action: after the agent has been ended, or again after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RetryAction {
+enum NextAction {
     Register,
     Look,
     Check,
     HandOver,
     Agree,
-    Unregister(EndReason),
-}
-
-/// The next action after the agent has been ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextAction {
     Leave(EndReason),
-    Look,
-    HandOver,
-    Register,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +113,7 @@ enum State {
     Spawning,
     Running,
     Delayed { until: Monotonic, holds: bool },
-    Retrying { until: Monotonic, again: RetryAction },
+    Retrying { until: Monotonic, again: NextAction },
     Stopping { after: NextAction },
     HandingOver,
     Agreeing,
@@ -230,14 +221,7 @@ impl Machine for Supervise {
         self.state = match self.state {
             State::Idle { tries, .. } => self.look_for_work(tries),
             State::Gated { holds, .. } | State::Delayed { holds, .. } => self.look_or_check(holds),
-            State::Retrying { again, .. } => match again {
-                RetryAction::Register => self.register(),
-                RetryAction::Look => self.look_for_work(0),
-                RetryAction::Check => self.check(),
-                RetryAction::HandOver => self.hand_over(),
-                RetryAction::Agree => self.agree(),
-                RetryAction::Unregister(reason) => self.leave(reason),
-            },
+            State::Retrying { again, .. } => self.go_on(again),
             late => late,
         };
     }

@@ -6,7 +6,7 @@ use super::pace::{FAREWELLS_MAX, FailureCounts};
 use super::vocabulary::{
     AgentExit, Effect, EndReason, ProgramEnding, SuperviseAnomaly, SupervisorLoss,
 };
-use super::{NextAction, RetryAction, State, Supervise};
+use super::{NextAction, State, Supervise};
 use ensemble_core::env::Monotonic;
 
 impl Supervise {
@@ -55,7 +55,7 @@ impl Supervise {
         State::Ended
     }
 
-    pub(super) fn retry(&self, now: Monotonic, again: RetryAction) -> State {
+    pub(super) fn retry(&self, now: Monotonic, again: NextAction) -> State {
         State::Retrying { until: now + self.pace.restart, again }
     }
 
@@ -68,10 +68,12 @@ impl Supervise {
 
     pub(super) fn go_on(&mut self, after: NextAction) -> State {
         match after {
-            NextAction::Leave(reason) => self.leave(reason),
-            NextAction::Look => self.look_for_work(0),
-            NextAction::HandOver => self.hand_over(),
             NextAction::Register => self.register(),
+            NextAction::Look => self.look_for_work(0),
+            NextAction::Check => self.check(),
+            NextAction::HandOver => self.hand_over(),
+            NextAction::Agree => self.agree(),
+            NextAction::Leave(reason) => self.leave(reason),
         }
     }
 
@@ -171,16 +173,16 @@ impl Supervise {
 
     pub(super) fn failed(&mut self, now: Monotonic) -> State {
         match self.state {
-            State::Registering => self.retry(now, RetryAction::Register),
-            State::Looking { .. } => self.retry(now, RetryAction::Look),
+            State::Registering => self.retry(now, NextAction::Register),
+            State::Looking { .. } => self.retry(now, NextAction::Look),
             // The failure has nothing to do with the agent: it is not a problem of the task.
-            State::Checking | State::Spawning => self.retry(now, RetryAction::Check),
-            State::HandingOver => self.retry(now, RetryAction::HandOver),
-            State::Agreeing => self.retry(now, RetryAction::Agree),
+            State::Checking | State::Spawning => self.retry(now, NextAction::Check),
+            State::HandingOver => self.retry(now, NextAction::HandOver),
+            State::Agreeing => self.retry(now, NextAction::Agree),
             State::Leaving { reason } => {
                 self.farewells += 1;
                 match self.farewells < FAREWELLS_MAX {
-                    true => self.retry(now, RetryAction::Unregister(reason)),
+                    true => self.retry(now, NextAction::Leave(reason)),
                     false => self.end(reason),
                 }
             }
@@ -196,7 +198,7 @@ impl Supervise {
             (State::Spawning | State::Running, lost) => self.terminate(Self::lost(lost)),
             (
                 State::Leaving { reason }
-                | State::Retrying { again: RetryAction::Unregister(reason), .. },
+                | State::Retrying { again: NextAction::Leave(reason), .. },
                 SupervisorLoss::Registration | SupervisorLoss::Lease,
             ) => self.end(reason),
             (
@@ -205,14 +207,14 @@ impl Supervise {
                 | State::Checking
                 | State::Gated { .. }
                 | State::Delayed { .. }
-                | State::Retrying { again: RetryAction::Look | RetryAction::Check, .. },
+                | State::Retrying { again: NextAction::Look | NextAction::Check, .. },
                 SupervisorLoss::Registration | SupervisorLoss::Lease,
             ) => self.register(),
             (
                 State::Checking
                 | State::Gated { holds: true, .. }
                 | State::Delayed { holds: true, .. }
-                | State::Retrying { again: RetryAction::Check, .. },
+                | State::Retrying { again: NextAction::Check, .. },
                 SupervisorLoss::Work | SupervisorLoss::Claim,
             ) => self.go_on(NextAction::Look),
             (
@@ -265,7 +267,7 @@ impl Supervise {
             State::Idle { .. }
             | State::Gated { holds: false, .. }
             | State::Delayed { holds: false, .. }
-            | State::Retrying { again: RetryAction::Look, .. } => self.agree(),
+            | State::Retrying { again: NextAction::Look, .. } => self.agree(),
             late => late,
         }
     }
@@ -280,7 +282,7 @@ impl Supervise {
             State::Checking
             | State::Gated { holds: true, .. }
             | State::Delayed { holds: true, .. }
-            | State::Retrying { again: RetryAction::Check, .. } => {
+            | State::Retrying { again: NextAction::Check, .. } => {
                 self.is_asked = true;
                 self.hand_over()
             }
@@ -292,7 +294,7 @@ impl Supervise {
     pub(super) fn withdrawn(&mut self) -> State {
         self.is_asked = false;
         match self.state {
-            State::Agreeing | State::Retrying { again: RetryAction::Agree, .. } => {
+            State::Agreeing | State::Retrying { again: NextAction::Agree, .. } => {
                 self.look_for_work(0)
             }
             late => late,

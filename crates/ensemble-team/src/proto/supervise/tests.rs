@@ -44,6 +44,8 @@ fn name(state: State) -> String {
             match after {
                 NextAction::Leave(_) => "Leave",
                 NextAction::Look => "Look",
+                NextAction::Check => "Check",
+                NextAction::Agree => "Agree",
                 NextAction::HandOver => "HandOver",
                 NextAction::Register => "Register",
             }
