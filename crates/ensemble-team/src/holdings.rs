@@ -70,7 +70,6 @@ impl Holding {
     }
 }
 
-/// The mailboxes, the blackboard and the step queues in which agents hold tasks.
 #[derive(Clone, Copy)]
 pub struct HoldingPlaces<'a> {
     mail: ReceivedMail<'a>,

@@ -26,11 +26,9 @@ const NOT_MOVED: &str = "not moved: ";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
     /// Number of waiting messages that are now in the new queue.
     pub moved: u64,
-    /// Number of dead letters that are now in the new queue.
     pub dead: u64,
     /// Number of messages that consumers of the old queue still hold.
     pub held: u64,

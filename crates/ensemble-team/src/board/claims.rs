@@ -45,7 +45,6 @@ pub struct ClaimPlan {
 pub struct GrantedClaim {
     /// The holder, with the fencing epoch that all its writes must state.
     pub holder: TaskHolder,
-    /// How long the lease lasts without a beat.
     pub lease: Duration,
 }
 
@@ -135,7 +134,6 @@ impl LockedBoard<'_> {
         Ok(GrantedClaim { holder, lease })
     }
 
-    /// Assigns a task that waits for review to a registered reviewer.
     pub fn claim_review(&mut self, id: &Name, reviewer: &TaskHolder) -> Result<GrantedClaim> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
         self.reconcile_agent(&reviewer.by)?;

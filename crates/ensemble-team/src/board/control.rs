@@ -193,7 +193,6 @@ impl ActiveControl {
         found.sort_by_key(|control| control.file);
     }
 
-    /// The control file that keeps agents from starting new work, if there is one.
     pub fn gate(found: &[Self]) -> Option<&Self> {
         found.last()
     }

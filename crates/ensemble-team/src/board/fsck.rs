@@ -35,7 +35,6 @@ const EDITED: &str = "state.edit.";
 pub struct BoardFinding {
     pub path: String,
     pub problem: String,
-    /// Whether the finding is harmless and for information only.
     pub is_note: bool,
     pub is_repairable: bool,
     pub repaired: bool,

@@ -51,7 +51,6 @@ pub fn cycle(tasks: &[BoardTask]) -> Option<Vec<Name>> {
     None
 }
 
-/// Unmet dependencies of a task: those that are not merged.
 pub fn unmet<'a>(state: &State, task: &'a BoardTask) -> Vec<&'a Name> {
     let is_merged =
         |id: &Name| state.task(id).is_some_and(|task| task.status == TaskStatus::Merged);

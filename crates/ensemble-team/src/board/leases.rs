@@ -49,7 +49,6 @@ impl BoardLease {
         }
     }
 
-    /// The task, unless it is a registration.
     pub const fn task(&self) -> Option<&Name> {
         match self {
             Self::Agent { .. } => None,

@@ -129,7 +129,6 @@ pub struct BoardOptions {
     pub copy: Option<PathBuf>,
     /// Where the hosts of a team share files. Without it, the copy is read.
     pub shared: Option<Arc<dyn SharedFiles>>,
-    /// The name of this host, for boards on servers.
     pub host: Option<String>,
 }
 

@@ -71,7 +71,6 @@ pub enum BoardObstacle {
     BreakerClosed,
 }
 
-/// How the caller has lost the lease that it acts under.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LostLease {
     #[error("registration {epoch} of `{agent}` has ended; {current} is current")]

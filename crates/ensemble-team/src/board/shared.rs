@@ -91,7 +91,6 @@ impl Board {
         self.home.is_some()
     }
 
-    /// The name of this host, for a board on servers.
     pub fn host(&self) -> Option<&str> {
         self.options.host.as_deref().filter(|_| self.is_shared())
     }

@@ -17,7 +17,6 @@ use ensemble_core::message::{Name, Timestamp};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
-    /// Format version, 1.
     pub version: u64,
     /// Number of times that Ensemble has written the board.
     pub revision: u64,
@@ -127,7 +126,6 @@ pub struct BoardTask {
     /// The host that has the worktree, for a board on servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Commit at which the worktree began.
     #[serde(default, deserialize_with = "text")]
     pub base_commit: Option<String>,
     /// End of the claim's lease, for people; see [`ensemble_core::proto::lease`].
@@ -325,7 +323,6 @@ impl BoardConfig {
         }
     }
 
-    /// How long a lease lasts without a beat.
     pub fn lease_duration(&self) -> Duration {
         self.lease_duration.map_or(LEASE_DURATION, |seconds| Duration::from_secs(seconds.max(1)))
     }

@@ -21,9 +21,7 @@ pub struct NewTask {
     pub spec_ref: Option<String>,
     pub done_when: Option<String>,
     pub scope: Option<String>,
-    /// Priority; 1 is the most urgent.
     pub priority: Option<u64>,
-    /// Tasks that must be merged first.
     pub depends_on: Vec<Name>,
     pub supersedes: Option<Name>,
     /// Whether it is a draft, which no coder may claim yet.

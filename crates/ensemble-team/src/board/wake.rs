@@ -44,7 +44,6 @@ pub struct PlannerCall {
     pub about: Vec<Name>,
 }
 
-/// All reasons for which a planner is needed now; empty if none is needed.
 pub fn wake(state: &State) -> Vec<PlannerCall> {
     let those = |wanted: &dyn Fn(&super::BoardTask) -> bool| -> Vec<Name> {
         state.tasks.iter().filter(|task| wanted(task)).map(|task| task.id.clone()).collect()

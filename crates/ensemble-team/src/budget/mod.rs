@@ -97,7 +97,6 @@ impl BudgetLimit {
         self.usd.is_none() && self.tokens.is_none()
     }
 
-    /// The amounts of some work.
     pub const fn of(spent: &UsageTotals) -> Self {
         Self { usd: Some(spent.cost_usd), tokens: Some(spent.tokens.total()) }
     }
@@ -128,7 +127,6 @@ impl fmt::Display for BudgetLimit {
 }
 
 impl ProjectBudgets {
-    /// Whether nothing is limited.
     pub fn are_none(&self) -> bool {
         let single = self.agents.values().chain(self.tasks.values());
         [&self.agent, &self.task, &self.team].into_iter().chain(single).all(BudgetLimit::is_none)

@@ -46,7 +46,6 @@ pub struct BudgetFile {
     dir: PathBuf,
 }
 
-/// The file under its lock.
 #[derive(Debug)]
 pub struct LockedBudget {
     document: LockedDocument,

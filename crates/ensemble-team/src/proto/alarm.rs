@@ -78,7 +78,6 @@ struct AlarmOccurrence {
     is_seen: bool,
 }
 
-/// The machine of one observer; see the module's table.
 #[derive(Clone, Debug)]
 pub struct AlarmWatch<K> {
     occurrences: BTreeMap<K, AlarmOccurrence>,
@@ -94,7 +93,6 @@ impl<K: Ord + Clone> Default for AlarmWatch<K> {
 }
 
 impl<K: Ord + Clone> AlarmWatch<K> {
-    /// An observer without observations.
     pub const fn new() -> Self {
         Self { occurrences: BTreeMap::new(), asked: None, effects: VecDeque::new() }
     }

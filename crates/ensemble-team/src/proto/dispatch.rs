@@ -26,16 +26,12 @@ use serde::{Deserialize, Serialize};
 pub const ATTEMPTS_DEFAULT: u32 = 1;
 pub const ATTEMPTS_MAX: u32 = 99;
 
-/// What an instruction says of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskPlan {
     pub id: String,
-    /// The tasks that must be done before.
     pub blocked_by: Vec<String>,
     pub worker: Option<Name>,
-    /// How often it is handed out, at most.
     pub attempts_max: u32,
-    /// The time between a failure and the next attempt.
     pub delay: Duration,
 }
 
@@ -56,7 +52,6 @@ impl TaskPlan {
         self
     }
 
-    /// By this worker only.
     pub fn by(mut self, worker: Option<Name>) -> Self {
         self.worker = worker;
         self
@@ -144,7 +139,6 @@ pub struct State {
 }
 
 impl State {
-    /// A batch of which nothing is handed out.
     pub fn new(plan: &Plan) -> Self {
         let waiting = TaskState::Waiting { attempt: 1, not_before_ms: 0 };
         let tasks = plan.tasks.iter().map(|task| (task.id.clone(), waiting.clone())).collect();
@@ -179,7 +173,6 @@ pub enum Event {
     },
 }
 
-/// An event that does not fit the state of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DispatchRefusal;
 

@@ -63,7 +63,6 @@ pub enum SprintEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoalRefusal;
 
-/// The state of a goal after an event; see the module's table.
 pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, GoalRefusal> {
     match (state, event) {
         (GoalState::Planning, GoalEvent::Begin) => Ok(GoalState::InProgress),
@@ -73,7 +72,6 @@ pub const fn next_goal(state: GoalState, event: GoalEvent) -> Result<GoalState, 
     }
 }
 
-/// The state of a sprint after an event; see the module's table.
 pub const fn next_sprint(
     state: SprintState,
     event: SprintEvent,

@@ -21,7 +21,6 @@ pub struct DiskState {
     pub unread: Vec<UnreadPlace>,
 }
 
-/// A part of the project that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnreadPlace {
     /// Its path, relative to the project, as differences in it or below it name it.
@@ -85,7 +84,6 @@ impl MessagePlace {
 pub struct DiskRequest {
     /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
     pub state: String,
-    /// The agent that decided.
     pub by: Option<String>,
 }
 
@@ -93,10 +91,8 @@ pub struct DiskRequest {
 pub struct DiskBoard {
     pub path: String,
     pub revision: u64,
-    /// The SHA-256 of its text.
     pub sha256: String,
     pub tasks: BTreeMap<String, DiskTask>,
-    /// The epochs of registrations by agent.
     pub agents: BTreeMap<String, u64>,
 }
 

@@ -63,17 +63,14 @@ pub enum DifferenceKind {
     Contradiction,
 }
 
-/// A difference between the log and the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReplayDifference {
-    /// Whether an allowed explanation exists.
     pub kind: DifferenceKind,
     /// Kind of object: `mailbox`, `message`, `request`, `board`, `task`, `agent`, `step`.
     pub about: &'static str,
     pub id: String,
     /// Its actual or expected path, relative to the project.
     pub path: String,
-    /// The state according to the log.
     pub log: String,
     pub disk: String,
     /// The last record about the object, as `session seq type`; empty if there is none.
@@ -143,7 +140,6 @@ impl Replay {
         &self.gaps
     }
 
-    /// Number of records read.
     pub const fn records(&self) -> u64 {
         self.records
     }

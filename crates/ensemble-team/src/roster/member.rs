@@ -85,7 +85,6 @@ pub struct MemberEnd {
     pub request_id: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The exit status of its first process, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// It went with its team, and comes back with it.
@@ -185,7 +184,6 @@ impl Member {
     }
 }
 
-/// How an agent came to the team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberOrigin {
@@ -211,7 +209,6 @@ impl SupervisorProcess {
         Self { pid, started: process::start_time(pid) }
     }
 
-    /// Whether the process still runs.
     pub fn lives(&self) -> bool {
         process::is_running(self.pid, self.started)
     }

@@ -89,11 +89,9 @@ pub struct PresenceEvidence {
     pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
-    /// What its own hooks have reported.
     pub reported: Option<ReportedActivity>,
     /// Whose decision it waits for, in a few words.
     pub waits_for: Option<String>,
-    /// The tasks (or messages) it holds.
     pub holds: Vec<String>,
 }
 
@@ -180,7 +178,6 @@ impl State {
     }
 }
 
-/// What an agent is doing. See the table of this module.
 pub fn presence(evidence: &PresenceEvidence) -> Presence {
     let PresenceEvidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
     let found = |state, why: String| Presence { state, why };

@@ -27,7 +27,6 @@ pub struct Enrolment {
     pub at: Timestamp,
 }
 
-/// How a supervisor leaves the roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupervisorFarewell {
     /// It has agreed to a shutdown, which another process completes.

@@ -42,7 +42,6 @@ pub struct ClaimedTask {
     pub granted: GrantedClaim,
     pub path: PathBuf,
     pub branch: String,
-    /// Commit at which a fresh worktree began.
     pub base_commit: Option<String>,
     pub is_integration_fix: bool,
     /// Work that an earlier holder left, and where it was saved.

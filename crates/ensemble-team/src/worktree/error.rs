@@ -75,7 +75,6 @@ const REMEDIES: [(&[&str], &str); 8] = [
 ];
 
 impl GitError {
-    /// What helps, if git says why it failed.
     pub fn remedy(&self) -> Option<&'static str> {
         let Self::Failed { detail, .. } = self else { return None };
         let fits = |words: &[&str]| words.iter().any(|word| detail.contains(word));

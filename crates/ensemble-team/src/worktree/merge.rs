@@ -45,7 +45,6 @@ const OUTPUTS: &str = "merges";
 const REASON_CHARS_MAX: usize = 1_000;
 const TRAILER: &str = "Ensemble-Commit";
 
-/// Tests that must pass before the integration branch moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeTests {
     /// A line for `sh -c`, run in the merged worktree.

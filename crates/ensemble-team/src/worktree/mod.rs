@@ -88,7 +88,6 @@ const LOCK: &str = "ensemble.lock";
 
 #[derive(Clone)]
 pub struct WorktreeOptions {
-    /// The actor's name in the event log.
     pub actor: String,
     /// The branch for approved work. Otherwise it is the board's `config.integration_branch`, or
     /// [`INTEGRATION_DEFAULT`] by default.
@@ -102,7 +101,6 @@ pub struct WorktreeOptions {
     /// Tests that must pass before the integration branch moves.
     pub tests: Option<MergeTests>,
     pub git_limit: Duration,
-    /// How long to wait for other processes that change refs or worktrees.
     pub patience: Duration,
     /// Longest wait before a claim is tried again; the shortest is half of it.
     pub backoff: Duration,
@@ -116,7 +114,6 @@ pub struct WorktreeOptions {
 }
 
 impl WorktreeOptions {
-    /// Default options: no tests, no recorder.
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
             actor: actor.into(),
@@ -151,7 +148,6 @@ pub struct Worktrees {
 }
 
 impl Worktrees {
-    /// Opens the worktrees of the repository that contains the board's project.
     pub fn open(board: &Board, options: WorktreeOptions) -> Result<Self> {
         let project = std::fs::canonicalize(board.project())
             .map_err(|error| Error::io("find project", board.project(), error))?;

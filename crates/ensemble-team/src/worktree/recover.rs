@@ -34,7 +34,6 @@ pub struct WorktreeFinding {
     pub path: String,
     pub problem: String,
     pub repaired: bool,
-    /// Whether the finding is harmless and for information only.
     pub is_note: bool,
 }
 

@@ -52,7 +52,6 @@ pub(super) enum BranchMove<'c> {
     Away,
 }
 
-/// The findings of a check of the remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteState {
     pub remote: String,

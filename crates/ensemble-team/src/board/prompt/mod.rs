@@ -142,7 +142,6 @@ impl PromptBuilder {
         Self { uncommitted, ..self }
     }
 
-    /// With the plan of the coder's task, if one is demanded or was submitted.
     pub fn with_plan(self, plan: Option<PlanStanding>) -> Self {
         Self { plan, ..self }
     }

@@ -45,7 +45,6 @@ impl SubmittedPlan {
     }
 }
 
-/// How far the plan of a coder's task has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanStanding {
     Demanded {

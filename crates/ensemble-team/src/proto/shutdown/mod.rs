@@ -60,7 +60,6 @@ pub const RETRY_MAX: Duration = Duration::from_secs(30);
 const _: () = assert!(LOOK_EVERY.as_secs() < GRACE.as_secs());
 const _: () = assert!(RETRY_MIN.as_secs() < RETRY_MAX.as_secs());
 
-/// Whether the worker consented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShutdownConsent {
     /// The worker approved and may finish its work.
@@ -69,7 +68,6 @@ pub enum ShutdownConsent {
     Forced,
 }
 
-/// Observed state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerPresence {
     Gone,
@@ -132,7 +130,6 @@ enum State {
     Ended,
 }
 
-/// The machine of one agent's shutdown; see the module's table.
 #[derive(Clone, Debug)]
 pub struct AgentShutdown {
     grace: Duration,

@@ -69,7 +69,6 @@ pub const REMIND_EVERY: Duration = Duration::from_secs(600);
 
 const _: () = assert!(ATTEMPTS_DEFAULT <= ATTEMPTS_LIMIT);
 
-/// The machine of one step; see the module's table.
 #[derive(Clone, Debug)]
 pub struct StepMachine {
     state: State,

@@ -121,7 +121,6 @@ enum State {
     Ended,
 }
 
-/// The machine of one supervisor; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Supervise {
     pace: SupervisePace,
@@ -154,7 +153,6 @@ impl Supervise {
         self.loops = loops;
     }
 
-    /// Whether control files keep the supervisor from working.
     pub const fn is_gated(&self) -> bool {
         matches!(self.state, State::Gated { .. })
     }

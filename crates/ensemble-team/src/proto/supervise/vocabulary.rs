@@ -124,7 +124,6 @@ impl std::fmt::Display for EndReason {
     }
 }
 
-/// An anomaly that people should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SuperviseAnomaly {
     Crashed {

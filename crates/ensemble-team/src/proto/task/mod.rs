@@ -52,7 +52,6 @@ pub use limits::{EXHAUSTED_BY, LimitKind, TaskCounts, TaskLimits};
 pub use refusal::TaskRefusal;
 pub use vocabulary::{Effect, Event, State, TaskHolder, TaskOrigin};
 
-/// The machine of one task; see the module's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskMachine {
     state: State,

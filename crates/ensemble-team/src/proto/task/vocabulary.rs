@@ -18,7 +18,6 @@ pub enum TaskOrigin {
     IntegrationFailed,
 }
 
-/// State of a task, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Its planner is still writing it.
