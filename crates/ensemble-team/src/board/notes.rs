@@ -49,22 +49,32 @@ impl LockedBoard<'_> {
             return refused(BoardObstacle::AnomalyType);
         }
         let details = Value::Object(anomaly.details.clone());
-        let now = self.now();
-        let noted = BoardAnomaly {
-            timestamp: Some(now),
-            task: anomaly.task.clone(),
-            reporter: Some(anomaly.reporter.clone()),
-            kind: anomaly.kind.clone(),
-            details,
-        };
-        let missing = missing_details(&noted);
+        let missing = missing_details(&anomaly.kind, &details);
         if !missing.is_empty() {
             return refused(BoardObstacle::AnomalyDetails { kind: anomaly.kind.clone(), missing });
         }
-        self.append("anomalies", serde_json::to_value(&noted).unwrap_or_default());
-        let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
-        self.record_step("anomaly.noted", step);
+        self.note_anomaly((&anomaly.kind, &anomaly.reporter), anomaly.task.as_ref(), details)
+    }
+
+    fn note_anomaly(
+        &mut self,
+        (kind, reporter): (&str, &str),
+        task: Option<&Name>,
+        details: Value,
+    ) -> Result<()> {
+        let now = self.now();
+        self.append(
+            "anomalies",
+            json!({ "timestamp": now, "task": task, "reporter": reporter, "type": kind,
+                    "details": details }),
+        );
+        self.record_step("anomaly.noted", json!({ "task": task, "type": kind, "agent": reporter }));
         self.refresh()
+    }
+
+    /// Notes an anomaly that Ensemble itself has observed at a task.
+    pub(super) fn observe(&mut self, kind: &str, id: &Name, details: Value) -> Result<()> {
+        self.note_anomaly((kind, "ensemble"), Some(id), details)
     }
 
     /// Records a loop. An existing anomaly of the same reporter, task and pattern is incremented, so that a loop is

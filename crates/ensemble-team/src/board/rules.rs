@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::VERSION;
 use super::graph::{cycle, unmet};
 use super::shape::{ShapeFindings, Violation};
-use super::state::{BoardAnomaly, BoardTask, State, TaskStatus};
+use super::state::{BoardTask, State, TaskStatus};
 use crate::proto::agent;
 use ensemble_core::message::Name;
 
@@ -258,9 +258,9 @@ const DETAILS: [(&str, &[&str]); 5] = [
     ("system_ambiguity", &["protocol_section", "question"]),
 ];
 
-pub(super) fn missing_details(anomaly: &BoardAnomaly) -> Vec<&'static str> {
-    let wanted = DETAILS.iter().find(|(kind, _)| *kind == anomaly.kind).map_or(&[][..], |d| d.1);
-    let is_missing = |field: &&&str| anomaly.details.get(**field).is_none_or(Value::is_null);
+pub(super) fn missing_details(kind: &str, details: &Value) -> Vec<&'static str> {
+    let wanted = DETAILS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |d| d.1);
+    let is_missing = |field: &&&str| details.get(**field).is_none_or(Value::is_null);
     wanted.iter().filter(is_missing).copied().collect()
 }
 
@@ -271,7 +271,7 @@ fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut RuleFindings) {
     }
     for (at, anomaly) in state.anomalies.iter().enumerate() {
         found.at = format!("anomalies[{at}].details");
-        for field in missing_details(anomaly) {
+        for field in missing_details(&anomaly.kind, &anomaly.details) {
             found.warn(field, format!("is missing from an anomaly of type {}", anomaly.kind));
         }
     }
