@@ -18,7 +18,6 @@ use super::graph::{active_task, unmet};
 use super::locked::LockedBoard;
 use super::state::{BoardTask, TaskStatus};
 use super::steps::HistoryEntry;
-use super::tasks::epoch;
 use super::{BoardError, BoardObstacle, LostLease};
 use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, TaskHolder};
@@ -110,7 +109,7 @@ impl LockedBoard<'_> {
         let author = self.task(&plan.task)?.assigned_to.clone();
         let holder = TaskHolder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
         let event = claim_event(before, plan.keeps_worktree);
-        let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
+        let entry = HistoryEntry::by(event, &holder);
         self.step(&plan.task, Event::Claim(holder.clone()), "claim", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
@@ -138,7 +137,7 @@ impl LockedBoard<'_> {
         self.registered(reviewer, &format!("review task `{id}`"))?;
         self.reconcile_agent(&reviewer.by)?;
         let holder = TaskHolder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
-        let entry = HistoryEntry::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
+        let entry = HistoryEntry::by("review_claimed", &holder);
         self.step(id, Event::Review(holder.clone()), "review", entry)?;
         let lease = self.state().config.lease_duration();
         let end = self.lease_end(lease);
@@ -164,7 +163,7 @@ impl LockedBoard<'_> {
             _ => (task.assigned_to.clone(), "coder_claim_released"),
         };
         let more = json!({ "epoch": epoch, "reason": reason });
-        let entry = HistoryEntry::new(event, holder.clone(), more);
+        let entry = HistoryEntry { event, agent: holder.clone(), more };
         self.step(id, Event::Expire { epoch }, "release", entry)?;
         holder.map_or(Ok(()), |holder| self.leave(&holder, id))
     }
@@ -180,7 +179,7 @@ impl LockedBoard<'_> {
         }
         let event = claim_event(task.status, true);
         let holder = TaskHolder { by: last.by.clone(), epoch: self.draw_epoch() };
-        let entry = HistoryEntry::new(event, Some(holder.by.clone()), epoch(&holder));
+        let entry = HistoryEntry::by(event, &holder);
         self.step(id, Event::Claim(holder.clone()), "submit", entry)?;
         if self.state().agents.contains_key(&holder.by) {
             self.agent_step(&holder.by, agent::Event::Work, Some(id))?;

@@ -24,8 +24,19 @@ pub(super) struct HistoryEntry {
 }
 
 impl HistoryEntry {
-    pub(super) const fn new(event: &'static str, agent: Option<Name>, more: Value) -> Self {
-        Self { event, agent, more }
+    pub(super) fn new(event: &'static str) -> Self {
+        Self { event, agent: None, more: json!({}) }
+    }
+
+    /// An entry about what a holder did under its claim or review.
+    pub(super) fn by(event: &'static str, holder: &TaskHolder) -> Self {
+        let agent = Some(holder.by.clone());
+        Self { event, agent, more: json!({ "epoch": holder.epoch }) }
+    }
+
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more[name] = value.into();
+        self
     }
 }
 
@@ -89,18 +100,6 @@ impl LockedBoard<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Notes an anomaly that Ensemble itself has observed at a task.
-    pub(super) fn observe(&mut self, kind: &str, id: &Name, details: Value) -> Result<()> {
-        let now = self.now();
-        self.append(
-            "anomalies",
-            json!({ "timestamp": now, "task": id, "reporter": "ensemble", "type": kind,
-                    "details": details }),
-        );
-        self.record_step("anomaly.noted", json!({ "task": id, "type": kind, "agent": "ensemble" }));
-        self.refresh()
     }
 
     /// Applies an agent's own step, which must be possible now.

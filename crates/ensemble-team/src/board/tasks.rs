@@ -106,12 +106,12 @@ impl LockedBoard<'_> {
 
     /// Moves a task from DRAFT to UNCLAIMED.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
-        let entry = HistoryEntry::new("finalized", None, json!({}));
+        let entry = HistoryEntry::new("finalized");
         self.step(id, Event::Finalize, "finalize", entry)
     }
 
     pub fn iterate(&mut self, id: &Name, holder: &TaskHolder) -> Result<()> {
-        let entry = HistoryEntry::new("iteration", Some(holder.by.clone()), epoch(holder));
+        let entry = HistoryEntry::by("iteration", holder);
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", entry)
     }
 
@@ -120,9 +120,7 @@ impl LockedBoard<'_> {
     pub fn submit(&mut self, id: &Name, holder: &TaskHolder, commit: &str) -> Result<()> {
         let holder = &self.claim_again(id, holder)?;
         self.reconcile_agent(&holder.by)?;
-        let mut more = epoch(holder);
-        more["commit"] = commit.into();
-        let entry = HistoryEntry::new("ready_for_review", Some(holder.by.clone()), more);
+        let entry = HistoryEntry::by("ready_for_review", holder).with("commit", commit);
         let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
         self.step(id, event, "submit", entry)?;
         if self.task(id)?.handoff_pending == Some(true) {
@@ -146,9 +144,11 @@ impl LockedBoard<'_> {
         questions: &[String],
     ) -> Result<()> {
         let by = self.task(id)?.assigned_to.clone();
-        let mut more = holder.map_or_else(|| json!({}), epoch);
-        more["reason"] = reason.into();
-        let entry = HistoryEntry::new("blocked", holder.map(|h| h.by.clone()), more);
+        let entry = match holder {
+            Some(holder) => HistoryEntry::by("blocked", holder),
+            None => HistoryEntry::new("blocked"),
+        };
+        let entry = entry.with("reason", reason);
         self.step(id, Event::Block(holder.cloned()), "block", entry)?;
         let mut fields = self.fields(id)?;
         fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));
@@ -160,7 +160,7 @@ impl LockedBoard<'_> {
 
     /// Moves a task from BLOCKED to UNCLAIMED: the cause is gone, and every coder may try again.
     pub fn unblock(&mut self, id: &Name) -> Result<()> {
-        let entry = HistoryEntry::new("unblocked", None, json!({}));
+        let entry = HistoryEntry::new("unblocked");
         self.step(id, Event::Unblock, "unblock", entry)?;
         let mut fields = self.fields(id)?;
         fields.clear(&["blocked_reason", "blocked_questions", "failed_by"]);
@@ -180,7 +180,7 @@ impl LockedBoard<'_> {
         for successor in by {
             self.task(successor)?;
         }
-        let entry = HistoryEntry::new("superseded", None, json!({ "reason": reason }));
+        let entry = HistoryEntry::new("superseded").with("reason", reason);
         self.step(id, Event::Supersede, "supersede", entry)?;
         self.fields(id)?.set("superseded_by", json!(by)).set("rescope_reason", reason);
         for successor in by {
@@ -206,15 +206,13 @@ impl LockedBoard<'_> {
 
     /// Moves a task from BLOCKED to ABANDONED.
     pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
-        let entry = HistoryEntry::new("abandoned", None, json!({ "reason": reason }));
+        let entry = HistoryEntry::new("abandoned").with("reason", reason);
         self.step(id, Event::Abandon, "abandon", entry)
     }
 
     pub fn approve(&mut self, id: &Name, reviewer: &TaskHolder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
-        let mut more = epoch(reviewer);
-        more["commit"] = commit.into();
-        let entry = HistoryEntry::new("approved", Some(reviewer.by.clone()), more);
+        let entry = HistoryEntry::by("approved", reviewer).with("commit", commit);
         let event = Event::Approve { holder: reviewer.clone(), commit: commit.to_owned() };
         self.step(id, event, "approve", entry)?;
         self.fields(id)?.set("approved_by", json!(reviewer.by)).clear(&["rejection_reason"]);
@@ -232,10 +230,8 @@ impl LockedBoard<'_> {
         commit: &str,
         reason: &str,
     ) -> Result<()> {
-        let mut more = epoch(reviewer);
-        more["commit"] = commit.into();
-        more["reason"] = reason.into();
-        let entry = HistoryEntry::new("rejected", Some(reviewer.by.clone()), more);
+        let entry = HistoryEntry::by("rejected", reviewer);
+        let entry = entry.with("commit", commit).with("reason", reason);
         let event = Event::Reject { holder: reviewer.clone(), commit: commit.to_owned() };
         self.step(id, event, "reject", entry)?;
         self.fields(id)?.set("rejection_reason", reason);
@@ -245,7 +241,7 @@ impl LockedBoard<'_> {
 
     /// Moves a task from APPROVED to MERGED.
     pub fn merged(&mut self, id: &Name, commit: &str) -> Result<()> {
-        let entry = HistoryEntry::new("merged", None, json!({ "commit": commit }));
+        let entry = HistoryEntry::new("merged").with("commit", commit);
         self.step(id, Event::Merge, "merge", entry)?;
         self.fields(id)?.set("merge_commit", commit);
         self.refresh()
@@ -253,7 +249,7 @@ impl LockedBoard<'_> {
 
     /// Moves a task from APPROVED to INTEGRATION_FAILED.
     pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
-        let entry = HistoryEntry::new("integration_failed", None, json!({ "reason": reason }));
+        let entry = HistoryEntry::new("integration_failed").with("reason", reason);
         self.step(id, Event::FailIntegration, "report a failed merge of", entry)
     }
 
@@ -305,8 +301,4 @@ fn replaced(depends_on: &[Name], id: &Name, by: &[Name]) -> Vec<Name> {
         }
     }
     new
-}
-
-pub(super) fn epoch(holder: &TaskHolder) -> Value {
-    json!({ "epoch": holder.epoch })
 }
