@@ -29,12 +29,12 @@ const REASON: &str = "the circuit breaker found a pattern; see circuit_breaker_r
 impl Board {
     /// Analyzes the anomalies and notes the result. A new pattern stops the team.
     pub fn check_breaker(&self) -> Result<AnomalyAnalysis> {
-        let mut locked = self.lock()?;
-        let analysis = analyze(locked.state());
-        self.trip(&mut locked, &analysis)?;
-        locked.note_analysis(&analysis)?;
-        locked.commit()?;
-        Ok(analysis)
+        self.change(|locked| {
+            let analysis = analyze(locked.state());
+            self.trip(locked, &analysis)?;
+            locked.note_analysis(&analysis)?;
+            Ok(analysis)
+        })
     }
 
     /// Trips the breaker if the anomalies of `state` have a new pattern; writes nothing otherwise.

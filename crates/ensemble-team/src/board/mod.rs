@@ -282,6 +282,14 @@ impl Board {
         LockedBoard::new(self)
     }
 
+    /// Changes the board under its lock, and writes it. After an error nothing was written.
+    pub fn change<T>(&self, change: impl FnOnce(&mut LockedBoard<'_>) -> Result<T>) -> Result<T> {
+        let mut locked = self.lock()?;
+        let made = change(&mut locked)?;
+        locked.commit()?;
+        Ok(made)
+    }
+
     fn lock_document(&self) -> Result<LockedDocument> {
         let mut options = DocumentOptions::default();
         options.bytes_max = BOARD_BYTES_MAX;

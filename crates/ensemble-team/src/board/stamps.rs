@@ -169,8 +169,6 @@ impl LockedBoard<'_> {
 impl Board {
     /// Shows the beats of all agents in the file, if there is one that it does not show.
     pub fn fold_beats(&self) -> Result<()> {
-        let mut locked = self.lock()?;
-        locked.fold_beats()?;
-        locked.commit().map(drop)
+        self.change(|board| board.fold_beats())
     }
 }

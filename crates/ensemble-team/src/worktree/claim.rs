@@ -146,16 +146,13 @@ impl Worktrees {
         }
         let prepared = self.prepare(&lock, &plan, &task, seen.as_ref())?;
         let path = shown_path(&self.project.join(&plan.worktree));
-        let commit = || -> Result<GrantedClaim> {
-            let mut locked = self.board.lock()?;
+        let granted = self.board.change(|board| {
             if let Some(salvage) = &prepared.salvage {
-                locked.note_retired(id, Some(salvage.place()))?;
+                board.note_retired(id, Some(salvage.place()))?;
             }
-            let granted = locked.commit_claim(&plan, prepared.base.as_deref())?;
-            locked.commit()?;
-            Ok(granted)
-        };
-        match commit() {
+            board.commit_claim(&plan, prepared.base.as_deref())
+        });
+        match granted {
             Ok(granted) => Ok(ClaimedTask {
                 granted,
                 path,

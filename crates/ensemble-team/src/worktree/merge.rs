@@ -137,9 +137,7 @@ impl Worktrees {
             Ok(merge) => return self.finish_merge(id, &merge),
             Err(reason) => reason,
         };
-        let mut locked = self.board.lock()?;
-        locked.integration_failed(id, &failed)?;
-        locked.commit()?;
+        self.board.change(|board| board.integration_failed(id, &failed))?;
         Ok(MergeOutcome::Failed { reason: failed })
     }
 

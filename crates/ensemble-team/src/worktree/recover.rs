@@ -234,9 +234,8 @@ impl Worktrees {
             // worktree is left alone.
             return Ok(false);
         }
-        let mut locked = self.board.lock()?;
-        locked.release(&task.id, epoch(task), "nothing is left of its worktree")?;
-        locked.commit()?;
+        let reason = "nothing is left of its worktree";
+        self.board.change(|board| board.release(&task.id, epoch(task), reason))?;
         Ok(true)
     }
 

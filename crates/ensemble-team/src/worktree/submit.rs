@@ -59,12 +59,11 @@ impl Worktrees {
             Some(seen) => self.publish(&self.lock()?, &task, seen, BranchMove::To(&head))?,
             None => None,
         };
-        let mut locked = self.board.lock()?;
-        locked.submit(id, holder, &head)?;
-        if let Some(salvage) = &replaced {
-            locked.note_retired(id, Some(salvage.place()))?;
-        }
-        locked.commit()?;
+        self.board.change(|board| {
+            board.submit(id, holder, &head)?;
+            let replaced = replaced.as_ref().map(Salvage::place);
+            replaced.map_or(Ok(()), |place| board.note_retired(id, Some(place)))
+        })?;
         Ok(head)
     }
 
@@ -180,9 +179,7 @@ impl Worktrees {
 
     /// Notes on the board that a worktree was removed or taken back, and where its work was saved.
     pub(super) fn note_retired(&self, task: &BoardTask, saved: Option<&Salvage>) -> Result<()> {
-        let mut locked = self.board.lock()?;
-        locked.note_retired(&task.id, saved.map(Salvage::place))?;
-        locked.commit().map(drop)
+        self.board.change(|board| board.note_retired(&task.id, saved.map(Salvage::place)))
     }
 
     /// The submitted commit, which the worktree must be at.
