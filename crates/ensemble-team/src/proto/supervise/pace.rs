@@ -36,12 +36,9 @@ const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 pub struct SupervisePace {
     pub hand_over: Duration,
     pub restart: Duration,
-    pub drafts: Duration,
     pub poll: Duration,
     pub gate: Duration,
     pub crashes_max: u32,
-    /// Most consecutive agents without progress.
-    pub spins_max: u32,
     /// How long to wait for work before ending; `None` for no limit.
     pub patience: Option<Duration>,
     /// Whether its work can be blocked: a coder's task can, a review or a plan cannot.
@@ -54,11 +51,9 @@ impl SupervisePace {
         Self {
             hand_over: HAND_OVER_DELAY,
             restart: RESTART_DELAY,
-            drafts: DRAFT_POLL,
             poll: WORK_POLL,
             gate: GATE_POLL,
             crashes_max: CRASHES_MAX,
-            spins_max: SPINS_MAX,
             patience: None,
             can_block: true,
         }
@@ -136,7 +131,7 @@ impl FailureCounts {
             Some(WorkTrouble::Hangs(self.hangs))
         } else if self.crashes >= pace.crashes_max {
             Some(WorkTrouble::Crashes(self.crashes))
-        } else if self.spins >= pace.spins_max {
+        } else if self.spins >= SPINS_MAX {
             Some(WorkTrouble::Spins(self.spins))
         } else {
             None

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::pace::{FAREWELLS_MAX, FailureCounts};
+use super::pace::{DRAFT_POLL, FAREWELLS_MAX, FailureCounts};
 use super::vocabulary::{
     AgentExit, Effect, EndReason, ProgramEnding, SuperviseAnomaly, SupervisorLoss,
 };
@@ -102,7 +102,7 @@ impl Supervise {
                 if !exit.progress {
                     self.loops.spun();
                 }
-                self.pace.drafts
+                DRAFT_POLL
             }
             (ProgramEnding::Done, false) => return self.look_for_work(0),
             (ProgramEnding::Done, true) => {
