@@ -78,16 +78,13 @@ pub(super) fn behind(state: &State, id: &Name) -> usize {
 /// named coder, tasks at which it failed are left out, and all are if it has another task.
 pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a BoardTask> {
     let busy_with = coder.and_then(|coder| active_task(state, coder));
-    let mut tasks: Vec<&BoardTask> = state
-        .tasks
-        .iter()
-        .filter(|task| task.status.is_claimable() && unmet(state, task).is_empty())
-        .filter(|task| task.failed_by.len() < EXHAUSTED_BY)
-        .filter(|task| coder.is_none_or(|coder| !task.failed_by.contains(coder)))
-        .filter(|task| busy_with.is_none_or(|busy| busy.id == task.id))
-        .collect();
-    tasks.sort_by_key(|task| task.priority.unwrap_or(u64::MAX));
-    tasks
+    by_urgency(state, |task| {
+        task.status.is_claimable()
+            && unmet(state, task).is_empty()
+            && task.failed_by.len() < EXHAUSTED_BY
+            && coder.is_none_or(|coder| !task.failed_by.contains(coder))
+            && busy_with.is_none_or(|busy| busy.id == task.id)
+    })
 }
 
 /// The agent's active task: one that it works on, whose verdict it awaits, or that it must rework.
@@ -101,12 +98,15 @@ pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a BoardTask> 
 /// Tasks that a reviewer may claim now: no reviewer holds them, and they are not the reviewer's own
 /// work.
 pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a BoardTask> {
-    let mut tasks: Vec<&BoardTask> = state
-        .tasks
-        .iter()
-        .filter(|task| task.status == TaskStatus::ReadyForReview && task.reviewing_by.is_none())
-        .filter(|task| reviewer.is_none() || task.assigned_to.as_ref() != reviewer)
-        .collect();
+    by_urgency(state, |task| {
+        task.status == TaskStatus::ReadyForReview
+            && task.reviewing_by.is_none()
+            && (reviewer.is_none() || task.assigned_to.as_ref() != reviewer)
+    })
+}
+
+fn by_urgency(state: &State, is_meant: impl Fn(&BoardTask) -> bool) -> Vec<&BoardTask> {
+    let mut tasks: Vec<&BoardTask> = state.tasks.iter().filter(|task| is_meant(task)).collect();
     tasks.sort_by_key(|task| task.priority.unwrap_or(u64::MAX));
     tasks
 }
