@@ -62,19 +62,16 @@ pub(super) fn coder(
 }
 
 fn coder_at_work(id: &Name) -> Vec<String> {
-    let mut all = vec![
+    vec![
         "Work in the worktree only, on its branch, within the scope, until DONE WHEN is true."
             .to_owned(),
-    ];
-    all.push(
         "Your supervisor keeps your lease. Before something that takes longer than four minutes: \
          `ensemble agent heartbeat --long TEXT`."
             .to_owned(),
-    );
-    all.push(format!(
-        "When it is done: commit everything, then `ensemble task submit {id}`, then exit with 0."
-    ));
-    all
+        format!(
+            "When it is done: commit everything, then `ensemble task submit {id}`, then exit with 0."
+        ),
+    ]
 }
 
 pub(super) fn reviewer(task: &BoardTask) -> Vec<String> {
@@ -128,18 +125,15 @@ pub(super) fn planner(state: &State, calls: &[PlannerCall]) -> Vec<String> {
     if calls.is_empty() {
         all.extend(general(state));
     }
-    all.push(
+    let always = [
         "You claim no tasks and write no code. Change the board with `ensemble task`, `ensemble \
-         board goal`, `ensemble board sprint` and `ensemble board discover` only."
-            .to_owned(),
-    );
-    all.push(
+         board goal`, `ensemble board sprint` and `ensemble board discover` only.",
         "When that is done, exit with 0: you are called again when something needs you. If your \
          context is nearly full, write down your progress (`ensemble board discover add ID -d TEXT \
          --immediate`) and exit with 42. If something is wrong with the board: `ensemble board anomaly \
-         add TYPE --detail NAME=VALUE`, then exit with 1."
-            .to_owned(),
-    );
+         add TYPE --detail NAME=VALUE`, then exit with 1.",
+    ];
+    all.extend(always.map(str::to_owned));
     all
 }
 

@@ -93,11 +93,8 @@ impl std::str::FromStr for BoardRole {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let words = Self::ALL.map(Self::as_str);
-        Self::ALL
-            .into_iter()
-            .find(|role| role.as_str() == text)
-            .ok_or_else(|| format!("must be one of {}", words.join(", ")))
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| format!("must be one of {}", Self::ALL.map(Self::as_str).join(", ")))
     }
 }
 
