@@ -39,6 +39,8 @@ pub struct SupervisePace {
     pub poll: Duration,
     pub gate: Duration,
     pub crashes_max: u32,
+    /// Most consecutive agents without progress.
+    pub spins_max: u32,
     /// How long to wait for work before ending; `None` for no limit.
     pub patience: Option<Duration>,
     /// Whether its work can be blocked: a coder's task can, a review or a plan cannot.
@@ -54,6 +56,7 @@ impl SupervisePace {
             poll: WORK_POLL,
             gate: GATE_POLL,
             crashes_max: CRASHES_MAX,
+            spins_max: SPINS_MAX,
             patience: None,
             can_block: true,
         }
@@ -131,7 +134,7 @@ impl FailureCounts {
             Some(WorkTrouble::Hangs(self.hangs))
         } else if self.crashes >= pace.crashes_max {
             Some(WorkTrouble::Crashes(self.crashes))
-        } else if self.spins >= SPINS_MAX {
+        } else if self.spins >= pace.spins_max {
             Some(WorkTrouble::Spins(self.spins))
         } else {
             None
