@@ -128,6 +128,14 @@ pub(super) fn able_coders<'a>(
     state.agents.iter().filter(able).map(|(name, _)| name)
 }
 
+/// Whether coders are registered, and each of them has failed at a task.
+pub(super) fn have_all_failed(state: &State, task: &BoardTask) -> bool {
+    let is_coder = |agent: &BoardAgent| agent.role.as_deref() == Some("coder");
+    !task.failed_by.is_empty()
+        && state.agents.values().any(is_coder)
+        && able_coders(state, task).next().is_none()
+}
+
 /// Whether a registered agent could do what a task needs next: claim it, review it or merge it. True
 /// for a task that needs no agent now.
 pub fn can_be_taken(state: &State, task: &BoardTask) -> bool {
@@ -167,7 +175,6 @@ pub fn is_left_behind(task: &BoardTask) -> bool {
 impl State {
     /// Tasks at which every registered coder has failed, and for which that is not noted yet.
     pub fn without_coder(&self) -> Vec<&BoardTask> {
-        let has_coders = self.agents.values().any(|agent| agent.role.as_deref() == Some("coder"));
         let is_noted = |task: &BoardTask| {
             let is_it = |anomaly: &&super::BoardAnomaly| {
                 anomaly.kind == NO_CODER_LEFT && anomaly.task.as_ref() == Some(&task.id)
@@ -176,13 +183,12 @@ impl State {
             last.is_some_and(|last| last.details.get("failed_by") == Some(&json!(task.failed_by)))
         };
         let is_without = |task: &&BoardTask| {
-            let failed = task.failed_by.len();
             task.status.is_claimable()
-                && (1..EXHAUSTED_BY).contains(&failed)
-                && able_coders(self, task).next().is_none()
+                && task.failed_by.len() < EXHAUSTED_BY
+                && have_all_failed(self, task)
                 && !is_noted(task)
         };
-        if has_coders { self.tasks.iter().filter(is_without).collect() } else { Vec::new() }
+        self.tasks.iter().filter(is_without).collect()
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::graph::{able_coders, active_task, can_be_taken, is_left_behind};
+use super::graph::{able_coders, active_task, can_be_taken, have_all_failed, is_left_behind};
 use super::state::{BoardTask, State, TaskStatus};
 use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::task::EXHAUSTED_BY;
@@ -149,11 +149,8 @@ fn is_unmerged(task: &BoardTask) -> bool {
 
 /// No coder may claim the task, or none that is here.
 fn is_exhausted(state: &State, task: &BoardTask) -> bool {
-    let failed = task.failed_by.len();
-    let is_coder = |agent: &super::BoardAgent| agent.role.as_deref() == Some("coder");
-    let has_coders = || state.agents.values().any(is_coder);
-    let all_failed = || failed > 0 && has_coders() && able_coders(state, task).next().is_none();
-    task.status.is_claimable() && (failed >= EXHAUSTED_BY || all_failed())
+    task.status.is_claimable()
+        && (task.failed_by.len() >= EXHAUSTED_BY || have_all_failed(state, task))
 }
 
 /// Whether a registered agent is free to take the task.
