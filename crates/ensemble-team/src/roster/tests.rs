@@ -12,6 +12,12 @@ pub(super) fn member(called: &str) -> Member {
     Member::new(name(called), name("worker"), "claude", Timestamp::from_unix_millis(1_000))
 }
 
+pub(super) fn binding(socket: &Path, pid: u32, started: Option<u64>) -> Binding {
+    // Would be a number if it were not quoted.
+    let token = "01234567890123456789012345678901".to_owned();
+    Binding { socket: socket.to_owned(), id: "%1".to_owned(), token, pid, started }
+}
+
 fn roster() -> (TempDir, Roster) {
     let home = tempfile::tempdir().unwrap();
     let roster = Roster::open(home.path());
@@ -33,14 +39,7 @@ fn a_member_comes_back_as_it_was_written() {
     full.env.insert("LINES".to_owned(), "a\nb: c\n".to_owned());
     full.generation = 3;
     full.pass_sha256 = Some(Digest::of(b"pass"));
-    full.binding = Some(Binding {
-        socket: "/tmp/s".into(),
-        id: "%3".to_owned(),
-        // Would be a number if it were not quoted.
-        token: "01234567890123456789012345678901".to_owned(),
-        pid: 7,
-        started: Some(9),
-    });
+    full.binding = Some(binding(Path::new("/tmp/s"), 7, Some(9)));
     full.state = MemberState::Shutdown;
     let mut ended = MemberEnd::new(Timestamp::from_unix_millis(2_000), EndCause::Forced);
     ended.by = Some(name("conductor"));
@@ -158,13 +157,7 @@ fn in_a_copy_of_a_project_nothing_runs_until_the_original_is_gone() {
     let original = Roster::open(&first);
     let mut running = member("worker-1");
     running.command = Some("claude".to_owned());
-    running.binding = Some(Binding {
-        socket: first.join("tmux.sock"),
-        id: "%1".to_owned(),
-        token: "01234567890123456789012345678901".to_owned(),
-        pid: 7,
-        started: Some(9),
-    });
+    running.binding = Some(binding(&first.join("tmux.sock"), 7, Some(9)));
     put(&original, &running);
     let file = "roster/worker-1.yaml";
     for place in [&copy, &other] {

@@ -1,5 +1,5 @@
 use super::super::MemberState;
-use super::super::tests::{member, name};
+use super::super::tests::{binding, member, name};
 use super::*;
 
 /// `a` and `b` are up, `c` was shut down.
@@ -7,13 +7,7 @@ fn team() -> Vec<Member> {
     let made = |called: &str, pid| {
         let mut member = member(called);
         member.pass_sha256 = Some(Digest::of(called.as_bytes()));
-        member.binding = Some(Binding {
-            socket: "/tmp/s".into(),
-            id: "%1".to_owned(),
-            token: "0".repeat(32),
-            pid,
-            started: Some(u64::from(pid)),
-        });
+        member.binding = Some(binding(Path::new("/tmp/s"), pid, Some(u64::from(pid))));
         member
     };
     let mut ended = made("c", 30);
@@ -171,13 +165,7 @@ fn a_real_process_has_a_line() {
     let mut ours = member("ours");
     let parent = std::os::unix::process::parent_id();
     let started = process::start_time(parent);
-    ours.binding = Some(Binding {
-        socket: "/tmp/s".into(),
-        id: "%1".to_owned(),
-        token: "0".repeat(32),
-        pid: parent,
-        started,
-    });
+    ours.binding = Some(binding(Path::new("/tmp/s"), parent, started));
     let asking = CallerEvidence::new().with_process(std::process::id());
     let identity = identify(&[ours], &asking, None, OutsiderPolicy::Refuse);
     assert_eq!(identity, known("ours", IdentityProof::ProcessTree));
