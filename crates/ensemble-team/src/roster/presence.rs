@@ -121,6 +121,11 @@ impl PresenceEvidence {
             holds: Vec::new(),
         }
     }
+
+    /// What it holds, in words.
+    pub(super) fn held(&self) -> Option<String> {
+        (!self.holds.is_empty()).then(|| format!("holds {}", self.holds.join(", ")))
+    }
 }
 
 impl PaneObservation {
@@ -179,7 +184,7 @@ impl State {
 }
 
 pub fn presence(evidence: &PresenceEvidence) -> Presence {
-    let PresenceEvidence { recorded, ended, sight, is_script, waits_for, holds, .. } = evidence;
+    let PresenceEvidence { recorded, ended, sight, is_script, waits_for, .. } = evidence;
     let found = |state, why: String| Presence { state, why };
     if *recorded == MemberState::Shutdown {
         return found(State::Shutdown, ended.map_or("recorded", EndCause::word).to_owned());
@@ -188,7 +193,7 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
         return found(State::Gone, why);
     }
     if let Some(agent) = sight.supervised() {
-        return by_supervisor(agent, waits_for.as_deref(), holds);
+        return by_supervisor(agent, evidence);
     }
     let shown = sight.diagnosis().filter(|_| !is_script);
     let by_screen = match is_script {
@@ -209,8 +214,7 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
     if let Some(whom) = waits_for {
         return found(State::Waiting, format!("waits for {whom}"));
     }
-    let held = if holds.is_empty() { None } else { Some(format!("holds {}", holds.join(", "))) };
-    match (shown, held) {
+    match (shown, evidence.held()) {
         (Some(diagnosis), held) if is_at_rest(diagnosis) => {
             let at = seen(diagnosis);
             found(State::Idle, held.map_or_else(|| at.clone(), |held| format!("{at}; {held}")))
@@ -229,21 +233,18 @@ pub fn presence(evidence: &PresenceEvidence) -> Presence {
     }
 }
 
-fn by_supervisor(agent: Option<u32>, waits_for: Option<&str>, holds: &[String]) -> Presence {
-    let held = match holds.is_empty() {
-        true => "holds nothing".to_owned(),
-        false => format!("holds {}", holds.join(", ")),
-    };
-    match (agent, waits_for) {
-        (Some(pid), _) => {
-            Presence { state: State::Working, why: format!("supervised: agent {pid} runs; {held}") }
-        }
-        (None, Some(whom)) => Presence { state: State::Waiting, why: format!("waits for {whom}") },
+fn by_supervisor(agent: Option<u32>, evidence: &PresenceEvidence) -> Presence {
+    let held = evidence.held();
+    let holds = held.as_deref().unwrap_or("holds nothing");
+    let (state, why) = match (agent, &evidence.waits_for) {
+        (Some(pid), _) => (State::Working, format!("supervised: agent {pid} runs; {holds}")),
+        (None, Some(whom)) => (State::Waiting, format!("waits for {whom}")),
         (None, None) => {
-            let state = if holds.is_empty() { State::Idle } else { State::Working };
-            Presence { state, why: format!("supervised: no agent runs; {held}") }
+            let state = if held.is_some() { State::Working } else { State::Idle };
+            (state, format!("supervised: no agent runs; {holds}"))
         }
-    }
+    };
+    Presence { state, why }
 }
 
 fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {

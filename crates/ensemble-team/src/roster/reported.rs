@@ -67,10 +67,7 @@ pub(super) fn by_hooks(evidence: &PresenceEvidence, shown: ShownActivity) -> Opt
         (Activity::Idle | Activity::Failed, ShownActivity::Nothing)
             if evidence.waits_for.is_none() =>
         {
-            let held = match evidence.holds.as_slice() {
-                [] => String::new(),
-                held => format!("; holds {}", held.join(", ")),
-            };
+            let held = evidence.held().map_or_else(String::new, |held| format!("; {held}"));
             found(State::Idle, &format!("no turn runs{held}"))
         }
         (Activity::Ended, ShownActivity::Nothing) if evidence.sight == PaneObservation::NoPane => {

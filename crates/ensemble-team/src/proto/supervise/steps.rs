@@ -1,4 +1,4 @@
-//! The machine's steps: those of an event in any state cover all states.
+//! The machine's steps. Those for events that can come in any state cover all states.
 
 use std::time::Duration;
 
