@@ -32,12 +32,6 @@ pub enum DocumentMatch {
     Nothing,
 }
 
-impl RequiredDocument {
-    pub(super) fn find_document(root: &Path, place: &str, why: &'static str) -> Self {
-        Self { place: place.to_owned(), why, found: find(root, place) }
-    }
-}
-
 /// Lists documents; missing ones come last, on one line.
 pub(super) fn listed(documents: &[RequiredDocument]) -> String {
     let mut lines = Vec::new();
@@ -64,19 +58,14 @@ pub(super) fn listed(documents: &[RequiredDocument]) -> String {
     lines.join("\n")
 }
 
-fn find(root: &Path, place: &str) -> DocumentMatch {
-    let (path, section) = match place.split_once('#') {
-        Some((path, section)) => (path, Some(section)),
-        None => (place, None),
-    };
-    let Some(text) = read(root, path) else { return DocumentMatch::Nothing };
-    match section {
+/// Looks a document up below `root`.
+pub(super) fn find(root: &Path, place: &str) -> DocumentMatch {
+    let (path, section) = place.split_once('#').unzip();
+    let Some(text) = read(root, path.unwrap_or(place)) else { return DocumentMatch::Nothing };
+    match section.map(|section| lines_of(&text, section)) {
         None => DocumentMatch::Whole,
-        Some(section) => {
-            lines_of(&text, section).map_or(DocumentMatch::NoSection, |(first, last)| {
-                DocumentMatch::Section { first, last }
-            })
-        }
+        Some(None) => DocumentMatch::NoSection,
+        Some(Some((first, last))) => DocumentMatch::Section { first, last },
     }
 }
 

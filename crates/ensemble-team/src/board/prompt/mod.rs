@@ -281,10 +281,11 @@ impl PromptBuilder {
         if let Some(spec) = reader.task.and_then(|(task, _)| task.spec_ref.as_deref()) {
             wanted.push((spec.to_owned(), "what this task is about"));
         }
-        wanted
-            .iter()
-            .map(|(place, why)| RequiredDocument::find_document(&self.project, place, why))
-            .collect()
+        let found = wanted.into_iter().map(|(place, why)| {
+            let found = documents::find(&self.project, &place);
+            RequiredDocument { place, why, found }
+        });
+        found.collect()
     }
 
     pub fn template_path(&self, role: BoardRole) -> PathBuf {

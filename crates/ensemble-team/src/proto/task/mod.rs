@@ -25,9 +25,6 @@
 //! any                anything else                            -> Refused
 //! ```
 //!
-//! So these transitions, which the siblings forbid, cannot happen: DRAFT to CLAIMED, CLAIMED to
-//! MERGED or APPROVED, REJECTED to APPROVED, and anything out of MERGED, ABANDONED and SUPERSEDED.
-//!
 //! Every claim draws an *epoch* that is higher than any before. A holder states its epoch in each
 //! call, and an older one is refused. So a coder that was suspended past its lease and lost its
 //! task can neither submit nor block it. A reviewer has its own epoch, gives its verdict on the
