@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::locked::LockedBoard;
-use super::schema::{self, TASK};
 use super::state::TaskStatus;
 use super::steps::HistoryEntry;
 use super::{BoardError, BoardObstacle};
@@ -72,20 +71,16 @@ impl LockedBoard<'_> {
         self.check_reachable(task)?;
         let now = self.now();
         let status = if task.is_draft { TaskStatus::Draft } else { TaskStatus::Unclaimed };
-        let mut fields = Map::new();
-        let mut set = |name: &str, value: Value| schema::set(&mut fields, TASK, name, value);
-        set("id", json!(task.id));
-        set("description", json!(task.description));
-        set("status", json!(status));
-        set("priority", json!(task.priority));
-        set("created", json!(now));
-        set("spec_ref", json!(task.spec_ref));
-        set("done_when", json!(task.done_when));
-        set("scope", json!(task.scope));
-        set("depends_on", json!(task.depends_on));
-        set("supersedes", json!(task.supersedes));
-        set("history", json!([{ "time": now, "event": "created" }]));
-        self.append("tasks", Value::Object(fields));
+        let mut entry = json!({
+            "id": task.id, "description": task.description, "status": status,
+            "priority": task.priority, "created": now, "spec_ref": task.spec_ref,
+            "done_when": task.done_when, "scope": task.scope, "depends_on": task.depends_on,
+            "supersedes": task.supersedes, "history": [{ "time": now, "event": "created" }],
+        });
+        if let Value::Object(fields) = &mut entry {
+            fields.retain(|_, value| !value.is_null());
+        }
+        self.append("tasks", entry);
         self.record_step("task.created", json!({ "task": task.id, "status": status }));
         self.refresh()
     }
