@@ -137,12 +137,8 @@ impl ShapeChecker {
             FieldKind::Flag if value.is_boolean() => return,
             FieldKind::Flag => "must be true or false".to_owned(),
             FieldKind::Time => return self.time(value, path),
-            FieldKind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => {
-                return;
-            }
             FieldKind::Word(words) | FieldKind::Label(words) => {
-                let is_known = value.as_str().is_some_and(|text| words.contains(&text));
-                if matches!(kind, FieldKind::Label(_)) && is_known {
+                if value.as_str().is_some_and(|text| words.contains(&text)) {
                     return;
                 }
                 format!("is {}; it must be one of {}", shown(value), words.join(", "))
