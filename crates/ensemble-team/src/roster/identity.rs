@@ -108,10 +108,10 @@ impl CallerIdentity {
         match self.proof {
             IdentityProof::Pass => Some(SenderProof::Pass),
             IdentityProof::ProcessTree | IdentityProof::HiddenPane => Some(SenderProof::Pane),
-            IdentityProof::Claimed => match self.name.as_ref().is_none_or(Name::is_operator) {
-                true => Some(SenderProof::Person),
-                false => None,
-            },
+            IdentityProof::Claimed => {
+                let is_person = self.name.as_ref().is_none_or(Name::is_operator);
+                is_person.then_some(SenderProof::Person)
+            }
         }
     }
 }
@@ -246,16 +246,11 @@ fn outside(
 fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member> {
     let owner = |(pid, started): &(u32, u64)| {
         let is_it = |at: u32, since: Option<u64>| at == *pid && since == Some(*started);
-        let by_pane = bound(members)
-            .find(|(_, binding)| is_it(binding.pid, binding.started))
-            .map(|(member, _)| member);
-        by_pane.or_else(|| {
-            members.iter().filter(|member| member.is_present()).find(|member| {
-                member
-                    .supervisor
-                    .is_some_and(|supervisor| is_it(supervisor.pid, supervisor.started))
-            })
-        })
+        let by_pane = bound(members).find(|(_, it)| is_it(it.pid, it.started));
+        let is_supervised = |member: &&Member| {
+            member.is_present() && member.supervisor.is_some_and(|it| is_it(it.pid, it.started))
+        };
+        by_pane.map(|(member, _)| member).or_else(|| members.iter().find(is_supervised))
     };
     line.iter().find_map(owner)
 }
@@ -273,9 +268,8 @@ fn by_pane<'a>(members: &'a [Member], (socket, id): &(PathBuf, String)) -> Optio
         ours == socket
             || ours.canonicalize().is_ok_and(|ours| socket.canonicalize().is_ok_and(|s| s == ours))
     };
-    bound(members)
-        .find(|(_, binding)| binding.id == *id && same(&binding.socket))
-        .map(|(member, _)| member)
+    let found = bound(members).find(|(_, it)| it.id == *id && same(&it.socket));
+    found.map(|(member, _)| member)
 }
 
 fn bound(members: &[Member]) -> impl Iterator<Item = (&Member, &Binding)> {
