@@ -58,11 +58,8 @@
 //! supervisor takes another one. If its work cannot be blocked, the supervisor ends, which a person
 //! will see. Progress sets both counters to zero.
 //!
-//! *A shutdown request.* The supervisor answers for its agent. From [`Event::Asked`] on it claims
-//! nothing. Without work it agrees at once and leaves. With work it agrees when the work is finished;
-//! the agent may be started again for that. [`Event::Pressed`] says that the request's deadline is near:
-//! the agent is ended, its work is handed over with notes, and the supervisor agrees.
-//! [`Event::Withdrawn`] says that no request waits any more.
+//! *A shutdown request.* The supervisor answers for its agent, and claims nothing from [`Event::Asked`] on. With work
+//! it agrees when the work is finished; the agent may be started again for that.
 //!
 //! *A crash* of the supervisor leaves a running agent and a registration without beats. The next
 //! supervisor of the same id ends the agent and removes the registration before
