@@ -1,16 +1,5 @@
 //! The conformance kit: runs programs that speak the adapter through the vectors of `conformance/`, and
 //! through kills, stops and full disks.
-//!
-//! ```text
-//! cases     the vectors, and the judge of one
-//! own       our own library behind the adapter
-//! program   a client as a process
-//! traces    order of system calls, under strace: rename, read, sync, lock
-//! locks     a client waits for the mailbox lock, or gives back with a delay
-//! disk      no room for a file
-//! load      several clients on one mailbox, killed and stopped
-//! book      the history of a load, and its checker
-//! ```
 #![forbid(unsafe_code)]
 
 mod book;

@@ -19,17 +19,11 @@ use ensemble_core::message::yaml;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContractKind {
-    /// `tasks/<worker>-task.yaml`.
     Task,
-    /// `reports/<task>-completed.yaml`.
     Report,
-    /// `reports/<task>-review.yaml`.
     Review,
-    /// `reports/escalation-<task>.yaml`.
     Escalation,
-    /// `reports/completion-summary.yaml`.
     Summary,
-    /// `dispatch-instruction.yaml`.
     Instruction,
 }
 

@@ -48,7 +48,6 @@ use ensemble_reports::contract::{
 };
 
 mod each;
-mod mailed;
 mod outcome;
 mod summary;
 

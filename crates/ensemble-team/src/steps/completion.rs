@@ -90,13 +90,14 @@ impl Completion {
         };
         let object = &with_known_names(given, &|name| MEMBERS.contains(&name));
         let mut fields = ArgumentFields { object, mistakes: unknown(object) };
-        let task_id = fields.required("task_id", ID_BYTES_MAX);
-        let step_index = fields.index();
-        let agent = fields.required("agent", ID_BYTES_MAX).and_then(|agent| fields.name(agent));
-        let status = fields.status();
+        let task_id = fields.note(fields.required("task_id"));
+        let step_index = fields.note(fields.index());
+        let agent = fields.note(fields.agent());
+        let status = fields.note(fields.status());
         let artifacts = fields.list("artifacts", ARTIFACTS_MAX);
-        let summary = fields.text("summary", SUMMARY_BYTES_MAX);
-        let context_for_next_step = fields.text("context_for_next_step", CONTEXT_BYTES_MAX);
+        let summary = fields.note(fields.text("summary", SUMMARY_BYTES_MAX)).flatten();
+        let context = fields.text("context_for_next_step", CONTEXT_BYTES_MAX);
+        let context_for_next_step = fields.note(context).flatten();
         let blockers = fields.list("blockers", BLOCKERS_MAX);
         match status {
             Some(CompletionStatus::Blocked) if blockers.is_empty() => {
@@ -152,74 +153,58 @@ impl ArgumentFields<'_> {
         self.object.get(field).filter(|value| !value.is_null())
     }
 
-    fn text(&mut self, field: &str, bytes_max: usize) -> Option<String> {
-        let text = match self.get(field)? {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            other => {
-                let what = kind(other);
-                self.mistakes.push(format!("{field}: is {what}: pass a string"));
-                return None;
-            }
+    /// What was read; an error is a mistake.
+    fn note<T>(&mut self, read: Result<T, String>) -> Option<T> {
+        read.map_err(|mistake| self.mistakes.push(mistake)).ok()
+    }
+
+    fn text(&self, field: &str, bytes_max: usize) -> Result<Option<String>, String> {
+        let text = match self.get(field) {
+            None => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(other) => return Err(format!("{field}: is {}: pass a string", kind(other))),
         };
         if text.len() > bytes_max {
             let bytes = text.len();
-            self.mistakes.push(format!(
+            return Err(format!(
                 "{field}: has {bytes} bytes, the limit is {bytes_max}: shorten it, or put it \
                  into a file and name that in `artifacts`"
             ));
-            return None;
         }
-        (!is_absent(&text)).then_some(text)
+        Ok((!is_absent(&text)).then_some(text))
     }
 
-    fn required(&mut self, field: &str, bytes_max: usize) -> Option<String> {
-        let before = self.mistakes.len();
-        let text = self.text(field, bytes_max);
-        if text.is_none() && self.mistakes.len() == before {
-            self.mistakes.push(format!("{field}: is missing: copy it from the prompt"));
-        }
-        text.map(|text| unwrap_value(&text).to_owned())
+    fn required(&self, field: &str) -> Result<String, String> {
+        let text = self.text(field, ID_BYTES_MAX)?;
+        let text = text.ok_or_else(|| format!("{field}: is missing: copy it from the prompt"))?;
+        Ok(unwrap_value(&text).to_owned())
     }
 
-    fn name(&mut self, agent: String) -> Option<Name> {
-        let name = agent.parse::<Name>();
-        name.map_err(|error| self.mistakes.push(format!("agent: {error}"))).ok()
+    fn agent(&self) -> Result<Name, String> {
+        self.required("agent")?.parse().map_err(|error| format!("agent: {error}"))
     }
 
-    fn index(&mut self) -> Option<u32> {
-        let Some(value) = self.get("step_index") else {
-            self.mistakes.push("step_index: is missing: copy it from the prompt".to_owned());
-            return None;
-        };
+    fn index(&self) -> Result<u32, String> {
+        let value = self.get("step_index");
+        let value = value.ok_or("step_index: is missing: copy it from the prompt")?;
         let index = count_of(value).and_then(|index| u32::try_from(index).ok());
-        if index.is_none() {
-            let wrong = format!("step_index: {value} is not a step: pass a whole number like 1");
-            self.mistakes.push(wrong);
-        }
         index
+            .ok_or_else(|| format!("step_index: {value} is not a step: pass a whole number like 1"))
     }
 
-    fn status(&mut self) -> Option<CompletionStatus> {
-        match self.get("status") {
+    fn status(&self) -> Result<CompletionStatus, String> {
+        let wrong = match self.get("status") {
             Some(Value::String(word)) => match contract::Status::read(word) {
-                Some(contract::Status::Success) => return Some(CompletionStatus::Success),
-                Some(contract::Status::Failed) => return Some(CompletionStatus::Failure),
-                Some(contract::Status::Blocked) => return Some(CompletionStatus::Blocked),
-                None => self.mistakes.push(format!(
-                    "status: `{}` is unknown: pass success, failure or blocked",
-                    word.chars().take(64).collect::<String>()
-                )),
+                Some(contract::Status::Success) => return Ok(CompletionStatus::Success),
+                Some(contract::Status::Failed) => return Ok(CompletionStatus::Failure),
+                Some(contract::Status::Blocked) => return Ok(CompletionStatus::Blocked),
+                None => format!("`{}` is unknown", word.chars().take(64).collect::<String>()),
             },
-            Some(other) => {
-                let what = kind(other);
-                self.mistakes.push(format!("status: is {what}: pass success, failure or blocked"));
-            }
-            None => self
-                .mistakes
-                .push("status: is missing: pass success, failure or blocked".to_owned()),
-        }
-        None
+            Some(other) => format!("is {}", kind(other)),
+            None => "is missing".to_owned(),
+        };
+        Err(format!("status: {wrong}: pass success, failure or blocked"))
     }
 
     fn list(&mut self, field: &str, most: usize) -> Vec<String> {
@@ -252,13 +237,11 @@ impl ArgumentFields<'_> {
 }
 
 fn unknown(object: &Map<String, Value>) -> Vec<String> {
-    let names: Vec<&String> =
-        object.keys().filter(|name| !MEMBERS.contains(&name.as_str())).collect();
+    let mut names = object.keys().filter(|name| !MEMBERS.contains(&name.as_str()));
     let mut mistakes: Vec<String> =
-        names.iter().take(UNKNOWN_MAX).map(|name| alien(name)).collect();
-    if names.len() > UNKNOWN_MAX {
-        mistakes.push(format!("{} more unknown members", names.len() - UNKNOWN_MAX));
-    }
+        names.by_ref().take(UNKNOWN_MAX).map(|name| alien(name)).collect();
+    let more = names.count();
+    mistakes.extend((more > 0).then(|| format!("{more} more unknown members")));
     mistakes
 }
 

@@ -63,16 +63,11 @@ impl FilePath {
     }
 
     fn real(path: &Path) -> PathBuf {
-        let mut existing = path;
-        loop {
-            if let Ok(real) = existing.canonicalize() {
-                let rest = path.strip_prefix(existing).unwrap_or_else(|_| Path::new(""));
-                return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-            }
-            match existing.parent() {
-                Some(parent) => existing = parent,
-                None => return path.to_owned(),
-            }
+        let existing = path.ancestors().find_map(|it| Some((it, it.canonicalize().ok()?)));
+        let Some((existing, real)) = existing else { return path.to_owned() };
+        match path.strip_prefix(existing) {
+            Ok(rest) if !rest.as_os_str().is_empty() => real.join(rest),
+            Ok(_) | Err(_) => real,
         }
     }
 }

@@ -213,22 +213,11 @@ impl<'tx> Deref for WriteTransaction<'_, 'tx> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 enum DbFailure {
-    Sql(DbError),
-    Told(Error),
-}
-
-impl From<DbError> for DbFailure {
-    fn from(error: DbError) -> Self {
-        Self::Sql(error)
-    }
-}
-
-impl From<Error> for DbFailure {
-    fn from(error: Error) -> Self {
-        Self::Told(error)
-    }
+    Sql(#[from] DbError),
+    Told(#[from] Error),
 }
 
 impl From<StepError> for DbFailure {

@@ -14,7 +14,7 @@ const SENDER: &str = "steps";
 const BATCH: usize = 64;
 
 /// A notice to the orchestrator; the body of a message of the same type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Notice {
     /// `step.blocked`, `step.failed` or `steps.done`.
@@ -69,16 +69,7 @@ impl Notice {
     }
 
     pub(super) fn about_queue(task_id: &str) -> Self {
-        Self {
-            kind: "steps.done".to_owned(),
-            task_id: task_id.to_owned(),
-            step_index: None,
-            agent: None,
-            goal: None,
-            attempt: None,
-            reasons: Vec::new(),
-            remedies: Vec::new(),
-        }
+        Self { kind: "steps.done".to_owned(), task_id: task_id.to_owned(), ..Self::default() }
     }
 }
 

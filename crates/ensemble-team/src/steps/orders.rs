@@ -60,7 +60,7 @@ impl StepStore {
 
     fn record_withdrawn(&self, withdrawn: &[StepKey], by: &Name) {
         for key in withdrawn {
-            let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
+            let data = json!(key);
             self.options.recorder.record(types::STEP_SKIPPED, by.as_str(), data);
         }
     }
@@ -99,7 +99,7 @@ impl StepStore {
             }
             Ok(withdrawn)
         })?;
-        let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
+        let data = json!(key);
         self.options.recorder.record(kind, by.as_str(), data);
         self.record_withdrawn(&withdrawn, by);
         Ok(())

@@ -78,20 +78,21 @@ pub enum ClaimOutcome {
 
 /// Why no step is available. With several tasks it is the reason of the first task whose next step
 /// is not simply assigned to another agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "nothing", rename_all = "snake_case")]
 pub enum NoStep {
+    #[error("no step is left to do")]
     Done,
     /// A person or the orchestrator must intervene first.
-    Paused {
-        task_id: String,
-        step_index: u32,
-    },
-    Others {
-        task_id: String,
-        agent: Name,
-    },
+    #[error(
+        "task {task_id} is paused: step {step_index} needs an intervention \
+         (`step show {task_id} {step_index}`)"
+    )]
+    Paused { task_id: String, step_index: u32 },
+    #[error("the next step of task {task_id} is assigned to {agent}")]
+    Others { task_id: String, agent: Name },
     /// The next step may not be begun now: its plan is not approved, or the team pauses.
+    #[error("the next step of task {task_id} may not be begun: {why}")]
     Refused {
         task_id: String,
         why: String,
@@ -99,41 +100,11 @@ pub enum NoStep {
         needs_plan: bool,
     },
     /// Another worker holds a file of the next step.
-    FileHeld {
-        task_id: String,
-        path: String,
-        holder: String,
-    },
+    #[error("the next step of task {task_id} needs {path}, which {holder} holds")]
+    FileHeld { task_id: String, path: String, holder: String },
     /// An earlier phase must be done first.
-    Order {
-        task_id: String,
-        step_index: u32,
-    },
-}
-
-impl std::fmt::Display for NoStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Done => write!(f, "no step is left to do"),
-            Self::Paused { task_id, step_index } => write!(
-                f,
-                "task {task_id} is paused: step {step_index} needs an intervention \
-                 (`step show {task_id} {step_index}`)"
-            ),
-            Self::Others { task_id, agent } => {
-                write!(f, "the next step of task {task_id} is assigned to {agent}")
-            }
-            Self::Refused { task_id, why, .. } => {
-                write!(f, "the next step of task {task_id} may not be begun: {why}")
-            }
-            Self::FileHeld { task_id, path, holder } => {
-                write!(f, "the next step of task {task_id} needs {path}, which {holder} holds")
-            }
-            Self::Order { task_id, step_index } => {
-                write!(f, "step {step_index} of task {task_id} waits for the phase before it")
-            }
-        }
-    }
+    #[error("step {step_index} of task {task_id} waits for the phase before it")]
+    Order { task_id: String, step_index: u32 },
 }
 
 enum ClaimAttempt {
@@ -220,15 +191,13 @@ impl StepStore {
             match self.take_of(tx, &task, ask.agent.as_ref())? {
                 ClaimOutcome::Nothing(NoStep::Done) => {}
                 // Prefer any other reason to "assigned to another agent".
-                ClaimOutcome::Nothing(nothing)
-                    if !matches!(why, None | Some(NoStep::Others { .. })) =>
-                {
-                    drop(nothing);
-                }
-                ClaimOutcome::Nothing(nothing @ NoStep::Others { .. }) => {
-                    why = why.or(Some(nothing))
-                }
-                ClaimOutcome::Nothing(nothing) => why = Some(nothing),
+                ClaimOutcome::Nothing(nothing) => match why {
+                    None => why = Some(nothing),
+                    Some(NoStep::Others { .. }) if !matches!(nothing, NoStep::Others { .. }) => {
+                        why = Some(nothing);
+                    }
+                    Some(_) => {}
+                },
                 handed @ ClaimOutcome::Handed(_) => return Ok(ClaimAttempt::Decided(handed)),
             }
         }

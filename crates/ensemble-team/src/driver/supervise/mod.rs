@@ -1,15 +1,6 @@
 //! The supervisor of one agent: [`proto::supervise`](crate::proto::supervise) over a blackboard,
 //! worktrees and real processes (seed 001).
 //!
-//! ```text
-//! SupervisorLock       one supervisor per id; the next one finds its record
-//! Work       claimed work by role, and its outcome
-//! Running    the agent's program: prompt, environment, mark, exit
-//! Heartbeat      beats while there is evidence of life; the agent's own signs
-//! BoardLeases  all leases of the board, which every supervisor watches
-//! Office     the agent's row in the roster, its mail, and the requests that it is asked
-//! ```
-//!
 //! *Evidence of life.* With an agent running, its supervisor beats only on evidence since the last
 //! beat. Evidence is a sign of the agent (`ensemble agent heartbeat`), or a process of it that used
 //! the processor, started or ended. An agent that is stopped or waits forever gets no beats. Its

@@ -24,7 +24,7 @@ use super::work::{HeldClaim, SupervisedWork};
 use crate::authority::{ActorStanding, Authority};
 use crate::board::{NewHandoff, is_fenced};
 use crate::driver::departure_note;
-use crate::proto::supervise::{EndReason, Event};
+use crate::proto::supervise::Event;
 use crate::roster::{Enrolment, Member, MemberState, Roster, SupervisorFarewell};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Name, Timestamp};
@@ -123,15 +123,14 @@ impl SupervisorRun<'_> {
         office.map_or_else(|| self.order.clock.wall(), |office| office.store.now())
     }
 
-    pub(super) fn dismiss(&mut self, _reason: EndReason) {
+    pub(super) fn dismiss(&mut self) {
         let (Some(office), Some(member)) = (&self.order.office, self.desk.member.take()) else {
             return;
         };
         let Some(supervisor) = member.supervisor else { return };
-        let farewell = if self.desk.has_agreed {
-            SupervisorFarewell::Agreed
-        } else {
-            SupervisorFarewell::Ended
+        let farewell = match self.desk.has_agreed {
+            true => SupervisorFarewell::Agreed,
+            false => SupervisorFarewell::Ended,
         };
         let now = self.order.clock.wall();
         if let Err(error) = office.roster.dismiss(&member.name, supervisor, farewell, now) {
@@ -212,11 +211,8 @@ impl SupervisorRun<'_> {
                 self.desk.settled.insert(id.clone());
                 continue;
             }
-            let is_known = self
-                .desk
-                .question
-                .as_ref()
-                .is_some_and(|question| question.entry.request.request_id == *id);
+            let known = self.desk.question.as_ref().map(|it| &it.entry.request.request_id);
+            let is_known = known == Some(id);
             if !is_known && let Some(why) = self.without_authority(&asked.from) {
                 requests.respond(id.as_str(), &self.order.id, false, &why)?;
                 continue;

@@ -277,12 +277,12 @@ impl<'a> SupervisorRun<'a> {
             let has_hung = self.work.as_ref().is_some_and(|work| work.has_run_out(state));
             self.registered = None;
             (self.work, self.heartbeat) = (None, None);
-            self.ended_because = match has_hung {
-                true => Some("it did nothing until its lease ran out"),
-                false => Some("it is no longer registered"),
+            let (loss, why) = match has_hung {
+                true => (SupervisorLoss::Lease, "it did nothing until its lease ran out"),
+                false => (SupervisorLoss::Registration, "it is no longer registered"),
             };
-            let lost = if has_hung { SupervisorLoss::Lease } else { SupervisorLoss::Registration };
-            return Some(lost);
+            self.ended_because = Some(why);
+            return Some(loss);
         }
         match self.work.as_ref().map(|work| work.fate(state)) {
             None | Some(WorkFate::Held) => None,
@@ -293,11 +293,15 @@ impl<'a> SupervisorRun<'a> {
             }
             Some(WorkFate::Lost) => {
                 let has_hung = self.work.take().is_some_and(|work| work.has_run_out(state));
-                self.ended_because = match has_hung {
-                    true => Some("it did nothing until the lease of its work ran out"),
-                    false => Some("its work was taken from it"),
+                let (loss, why) = match has_hung {
+                    true => (
+                        SupervisorLoss::Claim,
+                        "it did nothing until the lease of its work ran out",
+                    ),
+                    false => (SupervisorLoss::Work, "its work was taken from it"),
                 };
-                Some(if has_hung { SupervisorLoss::Claim } else { SupervisorLoss::Work })
+                self.ended_because = Some(why);
+                Some(loss)
             }
         }
     }
@@ -364,7 +368,7 @@ impl<'a> SupervisorRun<'a> {
 
     /// Ends because another supervisor has the name; removes this supervisor's files.
     fn refuse(mut self, refused: Error) -> Result<EndReason> {
-        self.dismiss(EndReason::Refused);
+        self.dismiss();
         self.lock.leave()?;
         Err(refused)
     }
@@ -376,7 +380,7 @@ impl<'a> SupervisorRun<'a> {
     ) -> Result<EndReason> {
         self.record(types::SUPERVISE_ENDED, json!({ "reason": format!("{reason:?}") }));
         self.queue_line(format!("ended: {reason}"));
-        self.dismiss(reason);
+        self.dismiss();
         self.say(surroundings);
         // A successor has to know a registration that could not be taken back.
         if reason != EndReason::Refused && self.registered.is_none() {

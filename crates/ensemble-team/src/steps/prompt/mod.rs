@@ -1,23 +1,6 @@
 //! The focused prompt: everything that a worker with a small context needs for one step, and
 //! nothing else (seed 003, "Focused Prompt Structure").
 //!
-//! ```text
-//! ROLE: Tara
-//! GOAL: Write a failing test for login
-//! CONTEXT FILES:
-//! - from step 1, by Devon: (its context_for_next_step)
-//! - src/login.rs: (1234 bytes, sha256 1bc9c2bd2b4f)
-//!
-//! INSTRUCTIONS:
-//! 1. …
-//!
-//! CONSTRAINTS:
-//! - …
-//!
-//! OUTPUT REQUIREMENT:
-//! You must Call the Tool `submit_step_completion` with your JSON result. …
-//! ```
-//!
 //! Only resources that are linked to the task or the step are shown. A small text is shown whole.
 //! Of a large text, the lines that declare something are shown with their numbers. Binary, missing
 //! and unreadable files are only named, with the reason. Each file has its size and a prefix of its
@@ -34,6 +17,7 @@ use super::db::{row_type, values};
 use super::rows::{self, StepView};
 use super::{ClaimedStep, StepStore};
 use crate::proto::step::TddPhase;
+use crate::template::TemplateForm;
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
 use history::HandoutHistory;
@@ -42,14 +26,44 @@ mod context;
 mod history;
 mod leftovers;
 mod skeleton;
-mod template;
 #[cfg(test)]
 mod tests;
 
 pub use crate::template::TemplateError;
 pub use context::{FileDisplay, ShownFile};
 pub use leftovers::{FindLeftovers, Leftovers};
-pub use template::TEMPLATE;
+
+const TEMPLATE: &str = "\
+ROLE: {{role}}
+GOAL: {{goal}}
+CONTEXT FILES:
+{{context_files}}
+
+INSTRUCTIONS:
+{{instructions}}
+
+CONSTRAINTS:
+{{constraints}}
+
+OUTPUT REQUIREMENT:
+{{output_requirement}}
+";
+
+const FORM: TemplateForm = TemplateForm {
+    names: &[
+        "role",
+        "goal",
+        "context_files",
+        "instructions",
+        "constraints",
+        "output_requirement",
+        "task_id",
+        "step_index",
+        "attempt",
+        "attempts_max",
+    ],
+    required: &[("output_requirement", "a worker must learn how to report")],
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPrompt {
@@ -99,7 +113,7 @@ impl StepStore {
                 _ => return None,
             })
         };
-        let text = template::FORM
+        let text = FORM
             .fill(template, value)
             .map_err(|error| Error::malformed(&self.path, "template", error.to_string()))?;
         Ok(StepPrompt { sha256: Digest::of(text.as_bytes()), text, shown })

@@ -240,13 +240,10 @@ fn make(client: &mut PostgresClient, schema: &str) -> Result<(), PgError> {
 /// The version of the tables; `None` without any.
 fn version(client: &mut PostgresClient) -> Result<Option<i64>, PgError> {
     match client.query("SELECT version FROM step_schema", &[]) {
-        Ok(rows) => {
-            let cell = rows.first().map(|row| row.cell(0));
-            Ok(match cell {
-                Some(Ok(super::RowCell::Integer(found))) => Some(found),
-                _ => Some(0),
-            })
-        }
+        Ok(rows) => match rows.first().map(|row| row.cell(0)) {
+            Some(Ok(super::RowCell::Integer(found))) => Ok(Some(found)),
+            _ => Ok(Some(0)),
+        },
         Err(PgError::Refused { code, .. }) if UNDEFINED.contains(&code.as_str()) => Ok(None),
         Err(error) => Err(error),
     }
