@@ -18,34 +18,31 @@ const NO_MODEL: &str = "<synthetic>";
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClaudeRequests(HashMap<(String, String), usize>);
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct ClaudeLine {
-    #[serde(default)]
     r#type: String,
     timestamp: Option<Timestamp>,
-    #[serde(default, rename = "requestId", alias = "requestRef")]
+    #[serde(rename = "requestId", alias = "requestRef")]
     request: Option<String>,
-    #[serde(default, rename = "costUSD")]
+    #[serde(rename = "costUSD")]
     cost_usd: Option<f64>,
-    #[serde(default, rename = "isMeta")]
+    #[serde(rename = "isMeta")]
     is_meta: bool,
     message: Option<ClaudeMessage>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct ClaudeMessage {
-    #[serde(default)]
     id: String,
-    #[serde(default)]
     model: String,
     usage: Option<ClaudeUsage>,
-    #[serde(default)]
     content: Value,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(default)]
-#[derive(Default)]
 struct ClaudeUsage {
     input_tokens: u64,
     cache_creation_input_tokens: u64,

@@ -5,8 +5,7 @@
 
 use serde::Deserialize;
 
-use super::messages::ReadMessages;
-use super::{Tokens, UsageEntry, UsageEvent};
+use super::{ReadMessages, Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
 
 #[derive(Deserialize)]
@@ -52,6 +51,5 @@ pub(super) fn read(line: &[u8], seen: &mut ReadMessages, entries: &mut Vec<Usage
         (_, Some(count)) => UsageEvent::Request { model, tokens: count.into(), cost_usd: None },
         _ => UsageEvent::Progress,
     };
-    let entry = UsageEntry { at, what };
-    seen.put(id, entry, entries);
+    seen.put(id, UsageEntry { at, what }, entries);
 }

@@ -23,7 +23,6 @@ mod claude;
 mod codex;
 mod gemini;
 mod lines;
-mod messages;
 mod opencode;
 mod prices;
 mod reader;
@@ -32,7 +31,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -94,6 +93,22 @@ pub enum UsageEvent {
     },
     /// The turn continued.
     Progress,
+}
+
+/// Messages that are written again when more of them is known, and where they are among the entries.
+#[derive(Debug, Default)]
+struct ReadMessages(HashMap<String, usize>);
+
+impl ReadMessages {
+    fn put(&mut self, id: String, entry: UsageEntry, entries: &mut Vec<UsageEntry>) {
+        match self.0.get(&id) {
+            Some(known) => entries[*known] = entry,
+            None => {
+                self.0.insert(id, entries.len());
+                entries.push(entry);
+            }
+        }
+    }
 }
 
 /// Time, requests, tokens and cost of some work.

@@ -4,35 +4,29 @@
 
 use serde::Deserialize;
 
-use super::messages::ReadMessages;
-use super::{Tokens, UsageEntry, UsageEvent};
+use super::{ReadMessages, Tokens, UsageEntry, UsageEvent};
 use ensemble_core::message::{Timestamp, read_foreign_json};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct OpencodeLine {
-    at: Timestamp,
-    #[serde(default)]
+    at: Option<Timestamp>,
     turn: bool,
     id: Option<String>,
-    #[serde(default)]
     model: String,
-    #[serde(default)]
     input: u64,
-    #[serde(default)]
     output: u64,
-    #[serde(default)]
     reasoning: u64,
-    #[serde(default)]
     cache_read: u64,
-    #[serde(default)]
     cache_write: u64,
     cost: Option<f64>,
 }
 
 pub(super) fn read(line: &[u8], seen: &mut ReadMessages, entries: &mut Vec<UsageEntry>) {
     let Ok(line) = read_foreign_json::<OpencodeLine>(line) else { return };
+    let Some(at) = line.at else { return };
     if line.turn {
-        entries.push(UsageEntry { at: line.at, what: UsageEvent::Turn });
+        entries.push(UsageEntry { at, what: UsageEvent::Turn });
         return;
     }
     let Some(id) = line.id else { return };
@@ -45,9 +39,6 @@ pub(super) fn read(line: &[u8], seen: &mut ReadMessages, entries: &mut Vec<Usage
     };
     // It says 0 for a model whose price it does not know.
     let cost_usd = line.cost.filter(|cost| *cost > 0.0);
-    let entry = UsageEntry {
-        at: line.at,
-        what: UsageEvent::Request { model: line.model, tokens, cost_usd },
-    };
-    seen.put(id, entry, entries);
+    let what = UsageEvent::Request { model: line.model, tokens, cost_usd };
+    seen.put(id, UsageEntry { at, what }, entries);
 }

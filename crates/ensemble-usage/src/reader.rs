@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::lines::{FilePosition, ReadingLimit, UnreadReason, read_new};
-use super::messages::ReadMessages;
-use super::{UsageEntry, claude, codex, gemini, opencode};
+use super::{ReadMessages, UsageEntry, claude, codex, gemini, opencode};
 
 /// Most transcripts of subagents that are read beside one transcript.
 const SUBAGENTS_MAX: usize = 1_000;

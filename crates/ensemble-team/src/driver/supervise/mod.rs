@@ -17,7 +17,6 @@ mod office;
 mod plans;
 mod refusals;
 mod register;
-mod repair;
 mod run;
 mod steps;
 mod supervisor_lock;

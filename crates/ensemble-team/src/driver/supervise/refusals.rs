@@ -136,9 +136,7 @@ impl SupervisorRun<'_> {
 
 /// Whether another try may succeed at once: other processes have changed the board or the remote.
 fn is_race(error: &Error) -> bool {
-    let why = error.area().map(|error: &BoardError| match error {
-        BoardError::NotAllowed { why, .. } => Some(why),
-        _ => None,
-    });
-    error.is_transient() || matches!(why, Some(Some(BoardObstacle::ChangedSincePlan)))
+    let changed = BoardObstacle::ChangedSincePlan;
+    error.is_transient()
+        || matches!(error.area(), Some(BoardError::NotAllowed { why, .. }) if *why == changed)
 }

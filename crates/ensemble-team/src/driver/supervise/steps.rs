@@ -1,5 +1,8 @@
 //! Carries out the machine's effects.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use serde_json::{Map, json};
 
 use super::agent::{AgentProcess, ProcessMark, ProcessOrder};
@@ -21,6 +24,8 @@ use ensemble_core::{Error, Result};
 
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
+/// Shortest interval between repairs, because each takes several runs of git.
+const REPAIR_EVERY_MIN: Duration = Duration::from_secs(5);
 
 impl SupervisorRun<'_> {
     fn gate(&mut self) -> Result<Option<Event>> {
@@ -99,6 +104,29 @@ impl SupervisorRun<'_> {
         self.work = Some(work);
         self.lock.record.task = task;
         Ok(Event::Claimed { is_new })
+    }
+
+    pub(super) fn repair(&mut self) {
+        self.repaired = Some(self.now());
+        let Some(worktrees) = self.worktrees else { return };
+        match worktrees.recover(true) {
+            Ok(found) => {
+                let left = found.into_iter().filter(|it| !it.repaired && !it.is_note);
+                let left: BTreeSet<String> =
+                    left.map(|it| format!("{}: {}", it.path, it.problem)).collect();
+                let new: Vec<String> = left.difference(&self.unrepaired).cloned().collect();
+                new.into_iter().for_each(|line| self.queue_line(line));
+                self.unrepaired = left;
+            }
+            Err(error) => self.failed("repair worktrees", &error),
+        }
+    }
+
+    fn repair_now_and_then(&mut self) {
+        let pause = self.order.pace.poll.max(REPAIR_EVERY_MIN);
+        if self.repaired.is_none_or(|last| self.now() >= last + pause) {
+            self.repair();
+        }
     }
 
     /// Makes the agent's entry on the board say what its tasks say, if its agent has left it behind.
@@ -364,16 +392,11 @@ impl SupervisorRun<'_> {
             details.insert("reason".to_owned(), json!(reason));
         }
         self.queue_line(format!("anomaly: {pattern}{about} ({count} in a row)"));
-        let anomaly = NewAnomaly {
-            kind: "retry_loop".to_owned(),
-            task: task.clone(),
-            reporter: self.order.id.to_string(),
-            details,
-        };
+        let (kind, reporter) = ("retry_loop".to_owned(), self.order.id.to_string());
         let noted = self.board.lock().and_then(|mut locked| {
             // A task that was removed from the board cannot be named there.
-            let known = task.filter(|task| locked.state().task(task).is_some());
-            locked.count_loop(&NewAnomaly { task: known, ..anomaly })?;
+            let task = task.filter(|task| locked.state().task(task).is_some());
+            locked.count_loop(&NewAnomaly { kind, task, reporter, details })?;
             locked.commit()
         });
         if let Err(error) = noted {
