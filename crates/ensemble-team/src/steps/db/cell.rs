@@ -152,12 +152,12 @@ impl<T: ColumnType> ColumnType for Option<T> {
 
 /// The columns of a row, read one after the other.
 pub(in crate::steps) struct RowColumns<'r> {
-    row: &'r DbRow<'r>,
+    row: &'r dyn DbRow,
     next: usize,
 }
 
 impl<'r> RowColumns<'r> {
-    pub(super) const fn of(row: &'r DbRow<'r>) -> Self {
+    pub(super) const fn of(row: &'r dyn DbRow) -> Self {
         Self { row, next: 0 }
     }
 }

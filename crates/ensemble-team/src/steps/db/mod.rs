@@ -89,52 +89,42 @@ impl DbConnection {
     }
 }
 
-pub(super) struct DbTransaction<'a>(TransactionInner<'a>);
-
-enum TransactionInner<'a> {
-    Sqlite(&'a rusqlite::Connection),
-    #[cfg(feature = "postgres")]
-    Postgres(&'a postgres::PgTx<'a>),
-}
-
-impl<'a> DbTransaction<'a> {
-    pub(super) const fn sqlite(db: &'a rusqlite::Connection) -> Self {
-        Self(TransactionInner::Sqlite(db))
-    }
-
-    #[cfg(feature = "postgres")]
-    const fn postgres(tx: &'a postgres::PgTx<'a>) -> Self {
-        Self(TransactionInner::Postgres(tx))
-    }
-
+/// What each database does in a transaction.
+pub(super) trait DbStatements {
     /// Runs a statement that returns no rows.
-    pub(super) fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(db) => sqlite::execute(db, statement, values),
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => tx.execute(statement, values),
-        }
-    }
+    fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()>;
 
     /// Passes rows to `read` until it returns `false`.
     fn each(
         &self,
         statement: &str,
         values: &[BindValue<'_>],
-        read: &mut dyn FnMut(&DbRow<'_>) -> DbResult<bool>,
-    ) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(db) => sqlite::query(db, statement, values, read),
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                for row in tx.query(statement, values)? {
-                    if !read(&DbRow::Postgres(&row))? {
-                        break;
-                    }
-                }
-                Ok(())
-            }
-        }
+        read: &mut dyn FnMut(&dyn DbRow) -> DbResult<bool>,
+    ) -> DbResult<()>;
+
+    /// Runs a statement that locks rows, on a server only: SQLite has one writer anyway. Returns whether it found any.
+    fn lock(&self, _statement: &str, _values: &[BindValue<'_>]) -> DbResult<bool> {
+        Ok(true)
+    }
+
+    /// Lets no other transaction change this table.
+    fn lock_table(&self, _table: &str) -> DbResult<()> {
+        Ok(())
+    }
+
+    /// The statements that remove the observations which no host continues, and store one.
+    fn observation_statements(&self) -> [&'static str; 2];
+}
+
+pub(super) trait DbRow {
+    fn cell(&self, column: usize) -> DbResult<RowCell<'_>>;
+}
+
+pub(super) struct DbTransaction<'a>(&'a dyn DbStatements);
+
+impl DbTransaction<'_> {
+    pub(super) fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
+        self.0.execute(statement, values)
     }
 
     pub(super) fn all<T: RowType>(
@@ -143,7 +133,7 @@ impl<'a> DbTransaction<'a> {
         values: &[BindValue<'_>],
     ) -> DbResult<Vec<T>> {
         let mut found = Vec::new();
-        self.each(statement, values, &mut |row| {
+        self.0.each(statement, values, &mut |row| {
             found.push(T::read(&mut RowColumns::of(row))?);
             Ok(true)
         })?;
@@ -157,7 +147,7 @@ impl<'a> DbTransaction<'a> {
         values: &[BindValue<'_>],
     ) -> DbResult<Option<T>> {
         let mut found = None;
-        self.each(statement, values, &mut |row| {
+        self.0.each(statement, values, &mut |row| {
             found = Some(T::read(&mut RowColumns::of(row))?);
             Ok(false)
         })?;
@@ -172,84 +162,33 @@ impl<'a> DbTransaction<'a> {
         self.first(statement, values)?.ok_or(DbError::NoRow)
     }
 
-    /// Locks a queue until the transaction ends. Others wait before they change it. SQLite has one writer anyway.
+    /// Locks a queue until the transaction ends. Others wait before they change it.
     pub(super) fn lock_queue(&self, task_id: &str) -> DbResult<()> {
         let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE";
-        self.lock(lock, values![task_id]).map(drop)
+        self.0.lock(lock, values![task_id]).map(drop)
     }
 
     /// As [`DbTransaction::lock_queue`], unless another transaction has the lock. Returns whether it is locked now.
     pub(super) fn try_lock_queue(&self, task_id: &str) -> DbResult<bool> {
         let lock = "SELECT 1 FROM task_queues WHERE task_id = ?1 FOR UPDATE SKIP LOCKED";
-        self.lock(lock, values![task_id])
+        self.0.lock(lock, values![task_id])
     }
 
-    /// Runs a statement that locks rows, on a server only. Returns whether it found any.
-    fn lock(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<bool> {
-        match &self.0 {
-            TransactionInner::Sqlite(_) => {
-                let _ = (statement, values);
-                Ok(true)
-            }
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => Ok(!tx.query(statement, values)?.is_empty()),
-        }
-    }
-
-    /// Lets no other transaction change this table.
     pub(super) fn lock_table(&self, table: &str) -> DbResult<()> {
-        match &self.0 {
-            TransactionInner::Sqlite(_) => {
-                let _ = table;
-                Ok(())
-            }
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(tx) => {
-                tx.lock(&format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"))
-            }
-        }
+        self.0.lock_table(table)
     }
 
     /// Lets no other transaction hand a step to this agent on its own request.
     pub(super) fn lock_agent(&self, agent: &str) -> DbResult<()> {
         let lock = "SELECT pg_advisory_xact_lock(hashtext(current_schema()), hashtext(?1))";
-        self.lock(lock, values![agent]).map(drop)
+        self.0.lock(lock, values![agent]).map(drop)
     }
 
     /// Stores what was observed in a boot. Removes what no host continues: in a file the observations of earlier
     /// boots, on a server those that were not renewed for long.
     pub(super) fn store_observation(&self, boot_id: &str, snapshot: &str) -> DbResult<()> {
-        let (forget, store) = match &self.0 {
-            TransactionInner::Sqlite(_) => (
-                "DELETE FROM lease_observations WHERE boot_id <> ?1",
-                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
-                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
-            ),
-            #[cfg(feature = "postgres")]
-            TransactionInner::Postgres(_) => (
-                "DELETE FROM lease_observations \
-                 WHERE boot_id <> ?1 AND stored_at < now() - interval '7 days'",
-                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
-                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot, stored_at = now()",
-            ),
-        };
+        let [forget, store] = self.0.observation_statements();
         self.execute(forget, values![boot_id])?;
         self.execute(store, values![boot_id, snapshot])
-    }
-}
-
-pub(super) enum DbRow<'r> {
-    Sqlite(&'r rusqlite::Row<'r>),
-    #[cfg(feature = "postgres")]
-    Postgres(&'r postgres::PgRow),
-}
-
-impl DbRow<'_> {
-    fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
-        match self {
-            Self::Sqlite(row) => sqlite::cell(row, column),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(row) => row.cell(column),
-        }
     }
 }

@@ -13,9 +13,7 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
-use super::{
-    BindValue, DbError, DbResult, DbRow, DbTransaction, RowCell, RowColumns, RowType as _,
-};
+use super::{BindValue, DbError, DbResult, DbRow, DbStatements, DbTransaction, RowCell};
 use crate::steps::{DbFailure, StepError, StepOptions};
 
 /// The version of the tables, in `PRAGMA user_version`.
@@ -59,7 +57,7 @@ impl SqliteDatabase {
         read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>,
     ) -> DbResult<T> {
         let transaction = SqliteTransaction::begin(&self.db, "BEGIN")?;
-        let value = read(&DbTransaction::sqlite(&self.db))?;
+        let value = read(&DbTransaction(&self.db))?;
         transaction.commit()?;
         Ok(value)
     }
@@ -74,7 +72,7 @@ impl SqliteDatabase {
         let _held = write_lock.and_then(Result::ok);
         let transaction =
             SqliteTransaction::begin(&self.db, "BEGIN IMMEDIATE").map_err(DbError::from)?;
-        let value = write(&DbTransaction::sqlite(&self.db))?;
+        let value = write(&DbTransaction(&self.db))?;
         transaction.commit().map_err(DbError::from)?;
         Ok(value)
     }
@@ -82,11 +80,7 @@ impl SqliteDatabase {
     /// Lists the faults of the file, up to a maximum number.
     pub(super) fn faults(&self, most: usize) -> DbResult<Vec<String>> {
         let statement = format!("PRAGMA integrity_check({most})");
-        let mut found = Vec::new();
-        query(&self.db, &statement, &[], &mut |row| {
-            found.push(String::read(&mut RowColumns::of(row))?);
-            Ok(true)
-        })?;
+        let mut found: Vec<String> = DbTransaction(&self.db).all(&statement, &[])?;
         found.retain(|line| line != "ok");
         Ok(found)
     }
@@ -130,37 +124,50 @@ impl ToSql for BindValue<'_> {
     }
 }
 
-pub(super) fn execute(db: &Connection, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
-    db.prepare_cached(statement)?.execute(params_from_iter(values))?;
-    Ok(())
-}
-
-/// Passes rows to `read` until it returns `false`.
-pub(super) fn query(
-    db: &Connection,
-    statement: &str,
-    values: &[BindValue<'_>],
-    read: &mut dyn FnMut(&DbRow<'_>) -> DbResult<bool>,
-) -> DbResult<()> {
-    let mut statement = db.prepare_cached(statement)?;
-    let mut rows = statement.query(params_from_iter(values))?;
-    while let Some(row) = rows.next()? {
-        if !read(&DbRow::Sqlite(row))? {
-            break;
-        }
+impl DbStatements for Connection {
+    fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
+        self.prepare_cached(statement)?.execute(params_from_iter(values))?;
+        Ok(())
     }
-    Ok(())
+
+    fn each(
+        &self,
+        statement: &str,
+        values: &[BindValue<'_>],
+        read: &mut dyn FnMut(&dyn DbRow) -> DbResult<bool>,
+    ) -> DbResult<()> {
+        let mut statement = self.prepare_cached(statement)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        while let Some(row) = rows.next()? {
+            if !read(row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn observation_statements(&self) -> [&'static str; 2] {
+        [
+            "DELETE FROM lease_observations WHERE boot_id <> ?1",
+            "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
+             ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
+        ]
+    }
 }
 
-pub(super) fn cell<'r>(row: &'r rusqlite::Row<'_>, column: usize) -> DbResult<RowCell<'r>> {
-    match row.get_ref(column)? {
-        ValueRef::Null => Ok(RowCell::Null),
-        ValueRef::Integer(number) => Ok(RowCell::Integer(number)),
-        ValueRef::Text(text) => match std::str::from_utf8(text) {
-            Ok(text) => Ok(RowCell::Text(text)),
-            Err(error) => Err(DbError::damaged(column, error)),
-        },
-        ValueRef::Real(_) | ValueRef::Blob(_) => Err(DbError::damaged(column, "has another type")),
+impl DbRow for rusqlite::Row<'_> {
+    fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
+        match self.get_ref(column)? {
+            ValueRef::Null => Ok(RowCell::Null),
+            ValueRef::Integer(number) => Ok(RowCell::Integer(number)),
+            ValueRef::Text(text) => match std::str::from_utf8(text) {
+                Ok(text) => Ok(RowCell::Text(text)),
+                Err(error) => Err(DbError::damaged(column, error)),
+            },
+            ValueRef::Real(_) | ValueRef::Blob(_) => {
+                Err(DbError::damaged(column, "has another type"))
+            }
+        }
     }
 }
 

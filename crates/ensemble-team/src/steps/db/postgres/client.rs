@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Connection, Statement};
 
-use super::super::{BindValue, RowCell};
+use super::super::{BindValue, DbRow as _, RowCell};
 use super::error::PgError;
 use super::options::PostgresOptions;
 use super::row::PgRow;

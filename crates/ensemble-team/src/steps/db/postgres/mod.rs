@@ -17,7 +17,7 @@
 use std::cell::{Cell as Flag, RefCell};
 use std::time::Duration;
 
-use super::{BindValue, DbError, DbResult, DbTransaction};
+use super::{BindValue, DbError, DbResult, DbRow, DbStatements, DbTransaction};
 use crate::steps::{DbFailure, SCHEMA_VERSION};
 
 mod client;
@@ -28,9 +28,9 @@ mod tls;
 
 pub(super) use error::PgError;
 pub use options::PostgresOptions;
-pub(super) use row::PgRow;
 
 use client::PostgresClient;
+use row::PgRow;
 
 const SCHEMA: &str = include_str!("../postgres.sql");
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY";
@@ -76,7 +76,7 @@ impl PostgresDatabase {
         read: impl FnOnce(&DbTransaction<'_>) -> DbResult<T>,
     ) -> DbResult<T> {
         self.begin(BEGIN_READ)?;
-        let value = read(&DbTransaction::postgres(&PgTx::new(self.client()?)));
+        let value = read(&DbTransaction(&PgTx::new(self.client()?)));
         self.end(value.is_ok(), false)?;
         value
     }
@@ -87,7 +87,7 @@ impl PostgresDatabase {
     ) -> Result<T, DbFailure> {
         self.begin(BEGIN_WRITE)?;
         let tx = PgTx::new(self.client()?);
-        let value = write(&DbTransaction::postgres(&tx));
+        let value = write(&DbTransaction(&tx));
         let is_changed = tx.is_changed.get();
         self.end(value.is_ok(), is_changed)?;
         value
@@ -179,7 +179,7 @@ impl PostgresDatabase {
     }
 }
 
-pub(super) struct PgTx<'a> {
+struct PgTx<'a> {
     client: RefCell<&'a mut PostgresClient>,
     is_changed: Flag<bool>,
 }
@@ -189,17 +189,47 @@ impl<'a> PgTx<'a> {
         Self { client: RefCell::new(client), is_changed: Flag::new(false) }
     }
 
-    pub(super) fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
+    fn query(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<Vec<PgRow>> {
+        Ok(self.client.borrow_mut().query(statement, values)?)
+    }
+}
+
+impl DbStatements for PgTx<'_> {
+    fn execute(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<()> {
         self.is_changed.set(true);
         self.query(statement, values).map(drop)
     }
 
-    pub(super) fn query(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<Vec<PgRow>> {
-        Ok(self.client.borrow_mut().query(statement, values)?)
+    fn each(
+        &self,
+        statement: &str,
+        values: &[BindValue<'_>],
+        read: &mut dyn FnMut(&dyn DbRow) -> DbResult<bool>,
+    ) -> DbResult<()> {
+        for row in self.query(statement, values)? {
+            if !read(&row)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    pub(super) fn lock(&self, statement: &str) -> DbResult<()> {
-        Ok(self.client.borrow_mut().batch(statement)?)
+    fn lock(&self, statement: &str, values: &[BindValue<'_>]) -> DbResult<bool> {
+        Ok(!self.query(statement, values)?.is_empty())
+    }
+
+    fn lock_table(&self, table: &str) -> DbResult<()> {
+        let lock = format!("LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE");
+        Ok(self.client.borrow_mut().batch(&lock)?)
+    }
+
+    fn observation_statements(&self) -> [&'static str; 2] {
+        [
+            "DELETE FROM lease_observations \
+             WHERE boot_id <> ?1 AND stored_at < now() - interval '7 days'",
+            "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
+             ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot, stored_at = now()",
+        ]
     }
 }
 

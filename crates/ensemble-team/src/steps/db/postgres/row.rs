@@ -6,15 +6,15 @@ use bytes::BytesMut;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::super::{BindValue, DbError, DbResult, RowCell};
+use super::super::{BindValue, DbError, DbResult, DbRow, RowCell};
 
 type SentValue = Result<IsNull, Box<dyn Error + Sync + Send>>;
 type ReadValue<T> = Result<T, Box<dyn Error + Sync + Send>>;
 
-pub(in crate::steps) struct PgRow(pub(super) Row);
+pub(super) struct PgRow(pub(super) Row);
 
-impl PgRow {
-    pub(in crate::steps) fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
+impl DbRow for PgRow {
+    fn cell(&self, column: usize) -> DbResult<RowCell<'_>> {
         let read = self.0.try_get::<_, FoundCell<'_>>(column);
         read.map(|found| found.0).map_err(|error| DbError::damaged(column, error))
     }
