@@ -20,8 +20,7 @@ use crate::proto::shutdown::{
 };
 use crate::roster::{EndCause, Member, MemberEnd, MemberState, Roster};
 use ensemble_core::Result;
-use ensemble_core::broker::Broker;
-use ensemble_core::broker::{HandedBack, UnreadMail};
+use ensemble_core::broker::{Broker, HandedBack, UnreadMail};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;

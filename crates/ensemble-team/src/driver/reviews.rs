@@ -131,9 +131,7 @@ impl ReviewCounts {
                 return Ok(false);
             }
             count.seen.push(digest);
-            if count.seen.len() > SEEN_MAX {
-                count.seen.remove(0);
-            }
+            count.seen.drain(..count.seen.len().saturating_sub(SEEN_MAX));
             let reviewer = review.reviewer.as_deref().unwrap_or(ACTOR);
             start(count, reviewer, recorder);
             count.reviewing.retain(|begun| begun != reviewer);
@@ -270,9 +268,7 @@ fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bo
     let data = json!({ "task_id": count.task_id, "reviewer": reviewer });
     recorder.record(types::REVIEW_START, reviewer, data);
     count.reviewing.push(reviewer.to_owned());
-    if count.reviewing.len() > SEEN_MAX {
-        count.reviewing.remove(0);
-    }
+    count.reviewing.drain(..count.reviewing.len().saturating_sub(SEEN_MAX));
     true
 }
 
