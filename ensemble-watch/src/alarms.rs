@@ -40,6 +40,7 @@ use ensemble_team::driver::BoardUpkeep;
 use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde_json::json;
 
+use crate::answers::NOTICE_DIGITS;
 use crate::board_leases;
 use crate::context::WatchContext;
 
@@ -47,8 +48,6 @@ const ALARM_TYPE: &str = "board.alarm";
 const USUAL_RECIPIENT: &str = "conductor";
 /// Received before messages of default priority.
 const PRIORITY: u8 = 1;
-/// Number of hexadecimal digits of a digest in an id.
-const ID_DIGITS: usize = 40;
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
 pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
@@ -273,7 +272,7 @@ fn recipient(context: &WatchContext, state: Option<&State>) -> Result<Option<Nam
 }
 
 fn message_id(key: &AlarmKey) -> String {
-    format!("alarm-{}", &key.digest()[..ID_DIGITS])
+    format!("alarm-{}", &key.digest()[..NOTICE_DIGITS])
 }
 
 fn shortened(text: &str) -> String {

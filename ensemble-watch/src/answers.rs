@@ -26,15 +26,15 @@ use serde_json::Value;
 use ensemble_core::Result;
 use ensemble_core::dropbox::{CompleteFile, UnfitFile};
 
+use crate::work_file::loose_fields;
+
 pub(crate) const ANSWERS_MAX: u32 = 5;
 /// The fields of a file that may name the message it is about.
 const SUBJECT_FIELDS: [&str; 5] = ["message_id", "messageId", "task_id", "taskId", "causation_id"];
 /// How the ids of automatic messages begin, for those that have been swept.
 const NOTICE_PREFIXES: [&str; 4] = ["l-", "x-", "alarm-", "returned-"];
 /// How many digits of a digest follow such a beginning.
-const NOTICE_DIGITS: usize = 40;
-/// How much of a file that cannot be read is searched, in bytes.
-const SEARCHED_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const NOTICE_DIGITS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerPermit {
@@ -118,11 +118,9 @@ pub(crate) fn is_about_notice(file: &CompleteFile, author: &Name, spool: &Spool)
 
 /// As [`is_about_notice`], for a file that is set aside and may not be YAML.
 pub(crate) fn is_unfit_about_notice(unfit: &UnfitFile, author: &Name, spool: &Spool) -> bool {
-    let content = &unfit.content[..unfit.content.len().min(SEARCHED_BYTES_MAX)];
-    let text = String::from_utf8_lossy(content);
-    let fields = text.lines().filter_map(|line| line.trim().split_once([':', '：']));
-    let named = fields
-        .filter(|(field, _)| SUBJECT_FIELDS.contains(&field.trim_matches('"')))
+    let fields = loose_fields(&unfit.content);
+    let named = (fields.iter())
+        .filter(|(field, _)| SUBJECT_FIELDS.contains(&field.as_str()))
         .map(|(_, value)| value.trim().trim_end_matches(',').trim_matches(['"', '\'']));
     named.chain(stem(&unfit.file)).any(|id| is_notice(id, author, spool))
 }

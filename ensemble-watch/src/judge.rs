@@ -21,12 +21,12 @@ use ensemble_reports::contract::{self, ContractKind, DocumentNode};
 use ensemble_reports::lint::{LintFinding, LintMode, Linter, TextShape};
 use ensemble_team::driver::{ReviewCounts, TaskEnds};
 
+use crate::answers::NOTICE_DIGITS;
 use crate::work_file::{contract_of, is_report, promised_contract, reported_task};
 use ensemble_core::dropbox::{CompleteFile, message_source};
 
 const ADVICE_TYPE: &str = "report.advice";
 const FINDINGS_SHOWN_MAX: usize = 20;
-const ID_DIGITS: usize = 40;
 
 pub(crate) struct ReportJudge {
     linter: Linter,
@@ -139,7 +139,7 @@ impl AuthorAdvice {
         let path = file.path();
         let about = file.task_field().unwrap_or_else(|| path.clone());
         let parts = [ADVICE_TYPE.as_bytes(), about.as_bytes(), author.as_str().as_bytes()];
-        let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS)))?;
+        let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(NOTICE_DIGITS)))?;
         let shown = message_source(&path);
         let body = format!(
             "{shown} was delivered, but it is vague or incomplete:\n\n{}\n\n\

@@ -37,7 +37,7 @@ use ensemble_team::roster::Member;
 use ensemble_tmux::provider::Profiles;
 
 use crate::context::WatchContext;
-use crate::wakes::{LadderNews, LoopWake, LoopWaker};
+use crate::wakes::{LoopWake, LoopWaker};
 
 /// The least time between two looks at one mailbox, however much happens there.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -272,12 +272,12 @@ impl LadderHost for ProjectLadderHost {
     }
 
     fn prompt(&self, prompt: LadderPrompt) -> bool {
-        self.waker.wake(LoopWake::Ladder(LadderNews::Prompt(prompt)));
+        self.waker.wake(LoopWake::Prompt(prompt));
         true
     }
 
     fn set_pace(&self, mailbox: &Name, is_laddered: bool) {
         let mailbox = mailbox.clone();
-        self.waker.wake(LoopWake::Ladder(LadderNews::Pace { mailbox, is_laddered }));
+        self.waker.wake(LoopWake::Pace { mailbox, is_laddered });
     }
 }

@@ -22,7 +22,7 @@ use ensemble_tmux::terminal::hosted::MailCount;
 use ensemble_tmux::tmux::{TextOutcome, TmuxServer, TypedNudge};
 
 use crate::screens::ServerScreens;
-use crate::wakes::{LoopWake, LoopWaker, PaneResult, TypeReport};
+use crate::wakes::{LoopWake, LoopWaker, TypeReport};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaneTaskKind {
@@ -135,7 +135,7 @@ impl PaneWorker {
             }
             let now = Instant::now();
             for agent in self.screens.ask(now, &self.server) {
-                self.send(PaneResult::ScreenChanged { agent });
+                self.send(LoopWake::ScreenChanged(agent));
             }
             let (due, later): (Vec<_>, Vec<_>) =
                 typed.into_iter().partition(|(_, _, t)| t.enter_after <= now);
@@ -160,7 +160,7 @@ impl PaneWorker {
             Ok(pane) => pane,
             Err(error) => {
                 match pane_task.kind {
-                    PaneTaskKind::Observe => self.send(PaneResult::Observed {
+                    PaneTaskKind::Observe => self.send(LoopWake::Observed {
                         agent: pane_task.entry.agent,
                         observation: PaneObservation::Unseen,
                     }),
@@ -182,7 +182,7 @@ impl PaneWorker {
                 let observation = observe(&mut pane);
                 report_state(&pane_task.entry, &observation);
                 self.remember(&pane_task, &pane);
-                self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
+                self.send(LoopWake::Observed { agent: pane_task.entry.agent, observation });
                 return None;
             }
             (PaneTaskKind::Withdraw, _) => match pane.withdraw_line() {
@@ -241,7 +241,7 @@ impl PaneWorker {
         }
         let (agent, attempt) = (pane_task.entry.agent.clone(), pane_task.attempt);
         let is_limited = pane.is_some_and(BoundPane::is_limited_without_end);
-        self.send(PaneResult::Typed(TypeReport {
+        self.send(LoopWake::Typed(TypeReport {
             agent,
             attempt,
             outcome,
@@ -250,8 +250,8 @@ impl PaneWorker {
         }));
     }
 
-    fn send(&self, result: PaneResult) {
-        self.means.waker.wake(LoopWake::PaneResult(result));
+    fn send(&self, result: LoopWake) {
+        self.means.waker.wake(result);
     }
 }
 
@@ -320,10 +320,10 @@ mod tests {
             kind: PaneTaskKind::Type(NudgeOccasion::News),
         });
         match loop_sources.next_wakes(None).pop() {
-            Some(LoopWake::PaneResult(PaneResult::Typed(TypeReport {
+            Some(LoopWake::Typed(TypeReport {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..
-            }))) => deferral,
+            })) => deferral,
             other => panic!("{other:?}"),
         }
     }

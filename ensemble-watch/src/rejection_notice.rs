@@ -21,6 +21,9 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use ensemble_project::status::ACTOR;
 
+use crate::answers::NOTICE_DIGITS;
+use crate::work_file::{ACK_BOX, TASK_BOX, loose_fields};
+
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
 pub(crate) const CORRECT_IT: &str =
     "It is kept in queue/rejected/. Correct it and put it under the same name again.";
@@ -28,19 +31,13 @@ pub(crate) const COMPLETE_IT: &str =
     "It stays where it is. Complete it there, or put a whole file under the same name.";
 /// Who gets reports also learns of files that lead to no mailbox.
 const ANY_REPORT: &str = "reports/any-completed.yaml";
-const TASKS: &str = "tasks";
 const AGAIN_TYPE: &str = "mail.again";
-/// How much of a file that cannot be read is searched for its author, in bytes.
-const SEARCHED_BYTES_MAX: usize = 16 * 1024;
-const ID_DIGITS: usize = 40;
 
 /// As [`CompleteFile::author`](ensemble_core::dropbox::CompleteFile::author), for a text that is not YAML: the value of the best such field.
 fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
-    let text = String::from_utf8_lossy(&content[..content.len().min(SEARCHED_BYTES_MAX)]);
-    let known = author_fields(None);
-    let fields = text.lines().filter_map(|line| line.trim().split_once([':', '：']));
-    let named = fields.filter_map(|(field, value)| {
-        let field = plain_field(field.trim_matches('"'));
+    let (known, fields) = (author_fields(None), loose_fields(content));
+    let named = fields.iter().filter_map(|(field, value)| {
+        let field = plain_field(field);
         let at = known.iter().position(|known| *known == field)?;
         Some((at, agent_among(value, mailboxes)?))
     });
@@ -50,7 +47,7 @@ fn author_in_text(content: &[u8], mailboxes: &[Name]) -> Option<Name> {
 pub(crate) fn author_of(unfit: &UnfitFile, spool: &Spool) -> Result<Option<Name>> {
     let mailboxes = spool.mailboxes()?;
     Ok(match &*unfit.box_name {
-        "ack" => ack_signer(&unfit.content, &mailboxes).cloned(),
+        ACK_BOX => ack_signer(&unfit.content, &mailboxes).cloned(),
         _ => author_in_text(&unfit.content, &mailboxes),
     })
 }
@@ -84,13 +81,9 @@ pub(crate) fn send(
     };
     let stem = routes.destination(&path).ok().flatten().and_then(|destination| destination.stem);
     // A task's file is named after its worker.
-    let stem = stem.filter(|_| &*unfit.box_name != TASKS);
+    let stem = stem.filter(|_| &*unfit.box_name != TASK_BOX);
     let notify = |recipient: Name| -> Result<Option<Name>> {
-        let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path, remedy))
-            .with_id(id(unfit, &path, &recipient))
-            .with_kind(Name::new(REJECTED_TYPE)?)
-            .from(Name::new(ACTOR)?)
-            .with_source(message_source(&path));
+        let mut envelope = notice(unfit, &recipient, REJECTED_TYPE, body(unfit, &path, remedy))?;
         let task = stem.clone().filter(|task| {
             !task.is_empty() && task.len() <= 128 && !task.contains(char::is_control)
         });
@@ -121,15 +114,20 @@ pub(crate) fn tell_again(unfit: &UnfitFile, spool: &Spool) -> Result<Vec<Name>> 
          delivered again. To have it done once more, change the file, for instance its id.\n",
         message_source(&path)
     );
-    let envelope = Envelope::new(author.clone(), body)
-        .with_id(id(unfit, &path, &author))
-        .with_kind(Name::new(AGAIN_TYPE)?)
-        .from(Name::new(ACTOR)?)
-        .with_source(message_source(&path));
+    let envelope = notice(unfit, &author, AGAIN_TYPE, body)?;
     match spool.publish(&envelope) {
         Ok(_) | Err(Error::Conflict { .. }) => Ok(vec![author]),
         Err(error) => Err(error),
     }
+}
+
+fn notice(unfit: &UnfitFile, to: &Name, kind: &str, body: String) -> Result<Envelope> {
+    let path = unfit.path();
+    Ok(Envelope::new(to.clone(), body)
+        .with_id(id(unfit, &path, to))
+        .with_kind(Name::new(kind)?)
+        .from(Name::new(ACTOR)?)
+        .with_source(message_source(&path)))
 }
 
 fn body(unfit: &UnfitFile, path: &str, remedy: &str) -> String {
@@ -147,7 +145,7 @@ fn id(unfit: &UnfitFile, path: &str, recipient: &Name) -> MessageId {
     let parts = [path.as_bytes(), &unfit.content, recipient.as_str().as_bytes()];
     let stamp = unfit.stat.modified_ns.to_le_bytes();
     let digest = Digest::of_parts(&[parts[0], parts[1], &stamp, parts[2]]);
-    let id = format!("x-{}", digest.short(ID_DIGITS));
+    let id = format!("x-{}", digest.short(NOTICE_DIGITS));
     MessageId::new(id).unwrap_or_else(|_| MessageId::generate())
 }
 

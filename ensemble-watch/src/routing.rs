@@ -21,11 +21,9 @@ use ensemble_core::message::fields::{is_same_task, plain_task};
 use ensemble_reports::contract::{self, ContractKind, DocumentNode, is_copy_of, meant_name};
 
 use crate::judge::ReportJudge;
-use crate::work_file::{contract_of, is_report, promised_contract};
+use crate::work_file::{ACK_BOX, REPORT_BOX, contract_of, is_report, promised_contract};
 
 const ACK_SEARCH_MAX: usize = 1_000;
-const ACK_BOX: &str = "ack";
-const REPORTS: &str = "reports";
 /// What file managers add to the name of a copy, besides a number.
 const COPY_WORDS: [&str; 5] = ["copy", "kopie", "copie", "copia", "-"];
 
@@ -148,8 +146,8 @@ fn meant_destination(
     ledger: &Ledger,
 ) -> Option<RouteDestination> {
     let by_content = || Some(format!("{}-completed.yaml", file.task_field()?));
-    let meant = format!("{REPORTS}/{}", meant_name(&file.file).or_else(by_content)?);
-    if &*file.box_name != REPORTS || ledger.get(&meant).is_some() {
+    let meant = format!("{REPORT_BOX}/{}", meant_name(&file.file).or_else(by_content)?);
+    if &*file.box_name != REPORT_BOX || ledger.get(&meant).is_some() {
         return None;
     }
     let destination = routes.destination(&meant).ok()??;
@@ -160,8 +158,8 @@ fn meant_destination(
 
 /// The report that a file manager has copied to this file: `Copy of t-completed.yaml` is about `t`.
 fn copied_report(file: &CompleteFile) -> Option<String> {
-    let is_copy = &*file.box_name == REPORTS && is_copy_of(&file.file);
-    Some(format!("{REPORTS}/{}", meant_name(&file.file).filter(|_| is_copy)?))
+    let is_copy = &*file.box_name == REPORT_BOX && is_copy_of(&file.file);
+    Some(format!("{REPORT_BOX}/{}", meant_name(&file.file).filter(|_| is_copy)?))
 }
 
 /// Whether a delivered file was copied to this one, by content and name: `x (1).md`, `x copy.md` or `x 2.md`.

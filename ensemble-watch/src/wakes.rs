@@ -15,35 +15,27 @@ use crate::servers::ServerNews;
 
 #[derive(Debug)]
 pub(crate) enum LoopWake {
+    /// A watched directory changed.
     Changed(FsEvent),
-    PaneResult(PaneResult),
-    Ended(WatchedProcess),
-    Team(ServerNews),
-    Ladder(LadderNews),
-    Stop,
-}
-
-#[derive(Debug)]
-pub(crate) enum LadderNews {
-    Prompt(LadderPrompt),
-    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
-    Pace {
-        mailbox: Name,
-        is_laddered: bool,
-    },
-}
-
-#[derive(Debug)]
-pub(crate) enum PaneResult {
+    /// A pane task that was to type is done.
     Typed(TypeReport),
     Observed {
         agent: Name,
         observation: PaneObservation,
     },
     /// Of no task: an agent's screen has become another one.
-    ScreenChanged {
-        agent: Name,
+    ScreenChanged(Name),
+    Ended(WatchedProcess),
+    /// The thread that follows the team's servers has news.
+    Team(ServerNews),
+    /// The ladder of a task wants a line typed.
+    Prompt(LadderPrompt),
+    /// A ladder sets the pace of the lines for a mailbox, or does so no more.
+    Pace {
+        mailbox: Name,
+        is_laddered: bool,
     },
+    Stop,
 }
 
 #[derive(Clone, Debug)]

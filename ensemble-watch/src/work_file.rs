@@ -6,11 +6,17 @@ use ensemble_reports::contract::{ContractKind, is_copy_of};
 
 /// How the types of messages about work begin.
 const REPORT_TYPES: &str = "report.";
+/// The box whose files say, by their names, that an agent has read a task.
+pub(crate) const ACK_BOX: &str = "ack";
+pub(crate) const REPORT_BOX: &str = "reports";
+pub(crate) const TASK_BOX: &str = "tasks";
+/// How much of a file that cannot be read is searched for its fields, in bytes.
+const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether a file reports work: it is in `reports/`, or its route says so.
 pub(crate) fn is_report(file: &CompleteFile) -> bool {
     let is_kind = |kind: &Name| kind.as_str().starts_with(REPORT_TYPES);
-    &*file.box_name == "reports" || file.kind.as_ref().is_some_and(is_kind)
+    &*file.box_name == REPORT_BOX || file.kind.as_ref().is_some_and(is_kind)
 }
 
 /// The task whose report a file is: by its name, otherwise as the report says.
@@ -36,6 +42,14 @@ pub(crate) fn contract_of(kind: &Name) -> Option<ContractKind> {
         "task" => Some(ContractKind::Task),
         _ => None,
     }
+}
+
+/// What is left of the fields of a file that may not be YAML: names and values, as they are written.
+pub(crate) fn loose_fields(content: &[u8]) -> Vec<(String, String)> {
+    let content = &content[..content.len().min(SEARCHED_BYTES_MAX)];
+    let text = String::from_utf8_lossy(content);
+    let fields = text.lines().filter_map(|line| line.trim().split_once([':', '：']));
+    fields.map(|(name, value)| (name.trim_matches('"').to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::context::WatchContext;
 use crate::rejection_notice::{COMPLETE_IT, CORRECT_IT};
 use crate::routing::{self, RoutedBatch, RoutedFile, RoutingPlan};
 use crate::watch_set::{WatchSet, WatchedPlace};
+use crate::work_file::ACK_BOX;
 use acks::UnfitAcks;
 use effects::UndoneFile;
 use ensemble_project::stranded::rename_help;
@@ -39,8 +40,6 @@ mod effects;
 const FILES_A_STEP: usize = 256;
 /// How many files that wait are remembered, each with its error, so that they are recorded once.
 const RECORDED_WAITING_MAX: usize = 1_000;
-/// The box whose files are understood by their names.
-const ACKS: &str = "ack";
 /// How soon a file is routed again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
 
@@ -330,7 +329,7 @@ impl DropBoxes {
         mail: &mut EngineMail,
     ) {
         let is_owed = self.recorded_waiting.remove(&file.path());
-        if (self.note_unmatched(&file) || is_owed) && &*file.box_name != ACKS {
+        if (self.note_unmatched(&file) || is_owed) && &*file.box_name != ACK_BOX {
             let help = rename_help(&file.box_name, &file.file);
             self.notify_of_stranded(now, &file.into_unfit(why), &help, mail);
         }

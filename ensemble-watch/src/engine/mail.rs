@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ensemble_core::Result;
+use ensemble_core::driver::LadderPrompt;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::{DeliveryClass, Envelope, MessageId, Name, TASK_TYPE};
 use ensemble_core::spool::Spool;
@@ -17,7 +18,7 @@ use crate::context::WatchContext;
 use crate::mail::RemoteMail;
 use crate::notifier::{COUNT_MAX, MailNotifier};
 use crate::servers::{ServerNews, SharedSight};
-use crate::wakes::{LadderNews, LoopWaker};
+use crate::wakes::LoopWaker;
 
 /// The types of messages that are announced at once even though a line was typed already, because work waits for
 /// them.
@@ -135,18 +136,10 @@ impl EngineMail {
         agents
     }
 
-    pub(super) fn ladder(&mut self, now: Monotonic, news: LadderNews) {
-        match news {
-            LadderNews::Pace { mailbox, is_laddered } => {
-                self.notifier.set_pace(now, &mailbox, is_laddered);
-            }
-            LadderNews::Prompt(prompt) => {
-                // The line must count the task, too.
-                let source = self.remote.mail(&self.context.spool);
-                self.notifier.count(now, &prompt.mailbox, source);
-                self.notifier.prompt(now, &prompt);
-            }
-        }
+    pub(super) fn prompt(&mut self, now: Monotonic, prompt: &LadderPrompt) {
+        // The line must count the task, too.
+        self.notifier.count(now, &prompt.mailbox, self.remote.mail(&self.context.spool));
+        self.notifier.prompt(now, prompt);
     }
 
     /// Announces tasks, escalations and summaries even after a line that announced less urgent mail, and interrupts

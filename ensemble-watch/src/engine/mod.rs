@@ -44,7 +44,7 @@ use crate::ladders::LadderThread;
 use crate::requests::RequestWatch;
 use crate::servers::{ServerNews, SharedSight};
 use crate::status_file::StatusFile;
-use crate::wakes::{LoopWake, LoopWaker, PaneResult};
+use crate::wakes::{LoopWake, LoopWaker};
 use crate::watch_set::{LoopSources, WatchedPlace};
 use drop_boxes::DropBoxes;
 use ensemble_core::dropbox::BoxFinding;
@@ -201,17 +201,20 @@ impl Engine {
                 self.sources.watch_set.stop();
                 self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
-            LoopWake::PaneResult(PaneResult::Typed(report)) => {
+            LoopWake::Typed(report) => {
                 self.mail.notifier.report(now, report);
             }
-            LoopWake::PaneResult(PaneResult::Observed { agent, observation }) => {
+            LoopWake::Observed { agent, observation } => {
                 let changed = self.team.observed(now, &agent, observation, &mut self.mail);
                 self.status.changed_if(changed);
             }
-            LoopWake::PaneResult(PaneResult::ScreenChanged { agent }) => {
+            LoopWake::ScreenChanged(agent) => {
                 self.team.members.stir_all(now, [agent]);
             }
-            LoopWake::Ladder(news) => self.mail.ladder(now, news),
+            LoopWake::Prompt(prompt) => self.mail.prompt(now, &prompt),
+            LoopWake::Pace { mailbox, is_laddered } => {
+                self.mail.notifier.set_pace(now, &mailbox, is_laddered);
+            }
             LoopWake::Ended(process) => {
                 let changed = self.team.process_ended(now, &process, &mut self.mail);
                 self.status.changed_if(changed);

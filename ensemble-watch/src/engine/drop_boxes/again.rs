@@ -9,10 +9,7 @@ use serde_json::json;
 use super::{DropBoxes, EngineMail};
 use crate::rejection_notice;
 use crate::routing;
-use crate::work_file::{promised_contract, reported_task};
-
-/// The box whose authors are notified that a file was put down again.
-const TASKS: &str = "tasks";
+use crate::work_file::{TASK_BOX, promised_contract, reported_task};
 
 impl DropBoxes {
     /// A file that counts although its content was routed before, with the line of its next version. The author of a
@@ -29,7 +26,7 @@ impl DropBoxes {
         if self.counts_again(&file, &entry, mail) {
             return Some((file, entry.counted_again()));
         }
-        let is_task = &*file.box_name == TASKS;
+        let is_task = &*file.box_name == TASK_BOX;
         let (path, unfit) = (file.path(), file.into_unfit(String::new()));
         let told = match is_task {
             true => rejection_notice::tell_again(&unfit, &self.context.spool),
