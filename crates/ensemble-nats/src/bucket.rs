@@ -7,11 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::StreamMessage;
-use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::lazy_stream::LazyStream;
 use super::subject::{BucketKey, TeamSubjects};
 use super::versions::PutOutcome;
 use super::watch::{TeamNews, VersionListener};
@@ -23,29 +21,6 @@ use ensemble_core::message::Name;
 
 /// Header with the meaning of a version without content, as `nats kv del` writes it.
 const OPERATION: &str = "KV-Operation";
-
-pub(super) struct TeamBucket {
-    stream: LazyStream,
-    pages: Mutex<Option<Arc<BucketChanges>>>,
-}
-
-impl TeamBucket {
-    pub(super) const fn new(wire: Wire, config: Config) -> Self {
-        Self { stream: LazyStream::new(wire, config), pages: Mutex::new(None) }
-    }
-
-    pub(super) fn wire(&self) -> Wire {
-        self.stream.wire()
-    }
-
-    pub(super) fn followed(&self) -> Option<Arc<BucketChanges>> {
-        lock(&self.pages).clone()
-    }
-
-    pub(super) fn note_there(&self) {
-        self.stream.note_there();
-    }
-}
 
 pub(super) type NamedFiles = Vec<(String, SharedFile)>;
 
@@ -143,10 +118,15 @@ impl VersionListener for BucketChanges {
 }
 
 impl NatsTransport {
+    /// The changes in the bucket, if it is followed.
+    pub(super) fn followed(&self) -> Option<Arc<BucketChanges>> {
+        lock(&self.bucket_changes).clone()
+    }
+
     /// Follows the requests from now on. [`NatsTransport::wait_for_news`] returns when one has
     /// changed, and [`NatsTransport::changed_requests`] returns which; at first, all.
     pub fn follow_requests(&self) -> Result<()> {
-        if lock(&self.bucket.pages).is_some() {
+        if lock(&self.bucket_changes).is_some() {
             return Ok(());
         }
         let wire = self.bucket_for_writing()?;
@@ -162,12 +142,12 @@ impl NatsTransport {
             anew: Arc::default(),
         });
         self.follow(&pages, Arc::new(wire), self.subjects.bucket_all(), false);
-        *lock(&self.bucket.pages) = Some(pages);
+        *lock(&self.bucket_changes) = Some(pages);
         Ok(())
     }
 
     pub fn changed_requests(&self) -> Vec<Name> {
-        let pages = self.bucket.followed();
+        let pages = self.followed();
         pages.map_or_else(Vec::new, |pages| {
             std::mem::take(&mut *lock(&pages.changed)).into_iter().collect()
         })
@@ -176,27 +156,27 @@ impl NatsTransport {
     /// Whether a host has published a report since the last call. Also true for the first call, and if the bucket is
     /// not followed.
     pub fn hosts_have_changed(&self) -> bool {
-        let pages = self.bucket.followed();
+        let pages = self.followed();
         pages.is_none_or(|pages| pages.hosts_changed.swap(false, Ordering::Relaxed))
     }
 
     /// Whether something was asked of this host since the last call; always true if the requests are not followed.
     pub fn was_called(&self, host: &Name) -> bool {
-        let pages = self.bucket.followed();
+        let pages = self.followed();
         pages.is_none_or(|pages| lock(&pages.called).remove(host))
     }
 
     /// Whether an agent may have plan gates, to this process's knowledge; always true if the requests are not
     /// followed.
     pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
-        let pages = self.bucket.followed();
+        let pages = self.followed();
         pages.is_none_or(|pages| {
             !lock(&pages.demands).is_empty() || lock(&pages.gates).iter().any(|(of, _)| of == agent)
         })
     }
 
     pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
-        self.bucket.stream.for_writing(self, "open the bucket of the requests")
+        self.bucket.for_writing(self, "open the bucket of the requests")
     }
 
     /// The last version of a key, also an empty one.

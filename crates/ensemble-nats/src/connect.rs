@@ -12,7 +12,6 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 
 use super::NatsTransport;
-use super::bucket::TeamBucket;
 use super::connect_fault::ConnectFault;
 use super::denials::Denials;
 use super::lazy_stream::LazyStream;
@@ -80,7 +79,8 @@ impl NatsTransport {
         let transport = Self {
             runtime,
             wire,
-            bucket: TeamBucket::new(bucket, bucket_config(&subjects, size)),
+            bucket: LazyStream::new(bucket, bucket_config(&subjects, size)),
+            bucket_changes: Mutex::default(),
             files: LazyStream::new(files, files_config(&subjects, size)),
             subjects,
             clock: options.clock.clone(),

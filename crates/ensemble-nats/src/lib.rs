@@ -81,7 +81,7 @@ pub use ladders::{ClaimReason, LadderClaims};
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
 pub use shipping::ShippedLine;
 
-use bucket::TeamBucket;
+use bucket::BucketChanges;
 use handed_in::HandedIn;
 use lazy_stream::LazyStream;
 use record::{MessageRecord, StoredVersion};
@@ -100,7 +100,9 @@ const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 pub struct NatsTransport {
     runtime: Runtime,
     wire: Arc<Wire>,
-    bucket: TeamBucket,
+    /// Requests and plan gates.
+    bucket: LazyStream,
+    bucket_changes: Mutex<Option<Arc<BucketChanges>>>,
     files: LazyStream,
     subjects: TeamSubjects,
     /// The embedder's clock; without one, the server's time counts.

@@ -75,7 +75,7 @@ impl SharedFiles for NatsTransport {
         let subject = self.subjects.shared(path);
         let put = self.write_noted(subject, expected, content.to_vec(), (NOTE, note))?;
         if path.starts_with(CONTROL)
-            && let Some(pages) = self.bucket.followed()
+            && let Some(pages) = self.followed()
         {
             pages.control.forget();
         }
@@ -99,7 +99,7 @@ impl SharedFiles for NatsTransport {
 impl NatsTransport {
     /// What stops the team. It costs no question if the bucket is followed and has not changed there.
     fn controls(&self) -> Result<NamedFiles> {
-        let Some(pages) = self.bucket.followed() else { return self.list_shared(CONTROL) };
+        let Some(pages) = self.followed() else { return self.list_shared(CONTROL) };
         if let Some(known) = pages.control.known() {
             return Ok(known);
         }
@@ -124,6 +124,6 @@ impl NatsTransport {
     /// Whether the blackboard or what stops the team has changed since the last call; true at first, and if
     /// the bucket is not followed.
     pub fn shared_has_changed(&self) -> bool {
-        self.bucket.followed().is_none_or(|pages| pages.shared_changed())
+        self.followed().is_none_or(|pages| pages.shared_changed())
     }
 }
