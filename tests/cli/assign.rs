@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Ran, Running, SaidText as _, keys, objects, program, ran};
+use crate::bed::{Bed, JsonMembers as _, Ran, Running, SaidText as _, end, keys, objects, program};
 use crate::tmux_support::{TestServer, bash_command, eventually};
 
 /// Waits until the watcher of a project has reported; its first beat alone says only that it starts.
@@ -295,14 +295,14 @@ fn an_agent_without_a_pane_is_assigned_by_files() {
     eventually("it is there", || bed.mailbox("w1/new/t1.1.yaml").exists());
     let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
     bed.ok(&format!("settle --as w1 {id}"));
-    let done = ran(asking.wait_with_output().unwrap());
+    let done = end(asking);
     assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
     // The task was settled, so assigning it again is another attempt. Nothing receives it in time, and it stays.
     let asking = bed.start("assign w1 -f task.md --task t1 --wait 1 --json");
     let pong = bed.project().join(".ensemble/ready/w1.ping");
     eventually("it is asked", || pong.exists());
     bed.write_file(".ensemble/ready/w1@1.pong", "");
-    let late = ran(asking.wait_with_output().unwrap());
+    let late = end(asking);
     assert_eq!((late.code, &object(&late)["id"]), (3, &"t1.2".into()), "{late:?}");
 }
 
@@ -320,7 +320,7 @@ fn a_task_that_is_settled_past_its_plan_is_not_reported_as_settled() {
     let held = bed.mailbox("w1/cur/t1.1@w1@1.yaml");
     fs::rename(bed.mailbox("w1/new/t1.1.yaml"), &held).unwrap();
     fs::rename(&held, bed.mailbox("w1/done/t1.1.yaml")).unwrap();
-    let done = ran(asking.wait_with_output().unwrap());
+    let done = end(asking);
     assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:?}");
     done.says(["w1 has settled t1, and lead demands a plan first"]);
     let record = bed.json("log --type plan.passed").remove(0);

@@ -79,6 +79,15 @@ fn view(bed: &Bed, line: &str) -> Ran {
     ran
 }
 
+fn last_of_status(bed: &Bed) -> Value {
+    objects(&view(bed, "status --json").stdout).pop().unwrap()
+}
+
+fn has_report(bed: &Bed, task: &str) -> bool {
+    let shown = objects(&view(bed, "inbox dispatch --json").stdout);
+    shown.iter().any(|row| row["task_id"] == task)
+}
+
 fn shows_the_good_mailbox(objects: &[Value]) -> bool {
     objects.iter().any(|row| row["mailbox"] == "w1" && row["waiting"] == 1)
 }
@@ -113,8 +122,8 @@ fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
         }
         let path = bed.project().join("queue/mailbox/bad/mailbox.yaml");
         break_part(&path, "wrong");
-        let status = objects(&view(&bed, "status --json").stdout);
-        let needs = status.last().unwrap()["needs"].as_array().unwrap();
+        let status = last_of_status(&bed);
+        let needs = status["needs"].as_array().unwrap();
         let need = needs.iter().find(|need| need["need"] == "unreadable");
         let need = need.unwrap_or_else(|| panic!("{needs:?}"));
         assert_eq!(need["about"], "mailbox bad");
@@ -130,8 +139,8 @@ fn a_bad_mailbox_is_a_need_with_its_path_and_what_helps() {
 
 /// What `status` says of parts that cannot be read: what they are about, the text and the help.
 fn unreadable(bed: &Bed) -> Vec<[String; 3]> {
-    let status = objects(&view(bed, "status --json").stdout);
-    let needs = status.last().unwrap()["needs"].as_array().unwrap().clone();
+    let status = last_of_status(bed);
+    let needs = status["needs"].as_array().unwrap().clone();
     let of_parts = needs.into_iter().filter(|need| need["need"] == "unreadable");
     let field = |need: &Value, field: &str| need[field].as_str().unwrap().to_owned();
     of_parts.map(|need| ["about", "text", "help"].map(|it| field(&need, it))).collect()
@@ -209,10 +218,7 @@ fn a_project_whose_queue_and_state_are_behind_links_is_watched() {
     }
     let _watcher = watch(&bed);
     land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
-    eventually("the report is routed", || {
-        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
-        shown.iter().any(|row| row["task_id"] == "t1")
-    });
+    eventually("the report is routed", || has_report(&bed, "t1"));
     assert!(unreadable(&bed).is_empty(), "a link to what it was is not in its place");
 }
 
@@ -232,12 +238,10 @@ fn something_else_in_the_place_of_a_request_is_named_by_all_and_repeats_nothing(
         assert!(listed.code == 0 && listed.stdout.contains("good"), "{kind}: {listed:?}");
         let watcher = watch(&bed);
         eventually("the good one is followed", || {
-            let status = objects(&view(&bed, "status --json").stdout);
-            status.last().unwrap()["watcher"]["status"]["requests"]["pending"] == 1
+            last_of_status(&bed)["watcher"]["status"]["requests"]["pending"] == 1
         });
         assert!(path.symlink_metadata().is_ok(), "{kind}: it is left to its owner");
-        let needs = objects(&view(&bed, "status --json").stdout);
-        let needs = needs.last().unwrap()["needs"].to_string();
+        let needs = last_of_status(&bed)["needs"].to_string();
         assert_eq!(needs.matches("requests/bad is a ").count(), 1, "{kind}: {needs}");
         drop(watcher);
         fs::remove_file(&path).unwrap();
@@ -250,8 +254,8 @@ fn a_report_below_a_directory_of_its_box_is_a_need() {
     let bed = bed();
     let reports = bed.project().join("queue/reports");
     let stranded = || -> Vec<String> {
-        let status = objects(&view(&bed, "status --json").stdout);
-        let needs = status.last().unwrap()["needs"].as_array().unwrap();
+        let status = last_of_status(&bed);
+        let needs = status["needs"].as_array().unwrap();
         let of_files = needs.iter().filter(|need| need["need"] == "undelivered");
         of_files.map(|need| format!("{} -> {}", need["text"], need["help"])).collect()
     };
@@ -270,10 +274,7 @@ fn a_report_below_a_directory_of_its_box_is_a_need() {
     let _watcher = watch(&bed);
     fs::rename(reports.join("feature/login-completed.yaml"), reports.join("login-completed.yaml"))
         .unwrap();
-    eventually("it is delivered", || {
-        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
-        shown.iter().any(|row| row["task_id"] == "login")
-    });
+    eventually("it is delivered", || has_report(&bed, "login"));
     fs::rename(reports.join("login-completed.yaml"), reports.join("archive/login-completed.yaml"))
         .unwrap();
     assert_eq!(stranded(), Vec::<String>::new(), "it was delivered before it was put away");
@@ -360,10 +361,7 @@ fn everything_bad_at_once_ends_no_view_and_stops_no_watcher() {
         }
         let _watcher = Running(bed.start("admin watch"));
         land(&bed, "reports/t1-completed.yaml", "task_id: t1\nstatus: success\n");
-        eventually(&format!("the report is routed with {kind} parts"), || {
-            let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
-            shown.iter().any(|row| row["task_id"] == "t1")
-        });
+        eventually(&format!("the report is routed with {kind} parts"), || has_report(&bed, "t1"));
     }
 }
 
@@ -384,10 +382,7 @@ fn a_watcher_whose_state_directory_was_removed_takes_a_new_one() {
     let removed = bed.project().join("removed");
     fs::rename(bed.project().join(".ensemble"), &removed).unwrap();
     eventually("it has the lock of the new directory", holds_it);
-    eventually("it says so", || {
-        let status = objects(&view(&bed, "status --json").stdout);
-        status.last().unwrap()["watcher"]["running"] == true
-    });
+    eventually("it says so", || last_of_status(&bed)["watcher"]["running"] == true);
     assert_eq!(bed.run("admin watch").code, 75, "no other one begins beside it");
 }
 
@@ -434,10 +429,7 @@ fn a_file_that_cannot_be_delivered_is_a_need_until_it_is() {
     eventually("it is a need", is_needed);
     bed.ok("recv --as dispatch");
     bed.ok("settle first --as dispatch");
-    eventually("it is delivered", || {
-        let shown = objects(&view(&bed, "inbox dispatch --json").stdout);
-        shown.iter().any(|row| row["task_id"] == "t1")
-    });
+    eventually("it is delivered", || has_report(&bed, "t1"));
     eventually("it is a need no more", || !is_needed());
 }
 
@@ -462,8 +454,7 @@ fn a_watcher_that_hangs_is_said_to_hang() {
     beat(0);
     let status = view(&bed, "status");
     status.shows(["!  the watcher hangs: no sign of life", &format!("kill -KILL {pid}")]);
-    let told = objects(&view(&bed, "status --json").stdout);
-    let told = told.last().unwrap();
+    let told = last_of_status(&bed);
     told["watcher"].fits(json!({ "running": true, "hangs": true }));
     assert!(
         told["needs"].as_array().unwrap().iter().any(|need| need["need"] == "watcher"),

@@ -12,7 +12,7 @@ use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::{FsWatcher, WatchError};
 use ensemble_team::board::{Board, BoardOptions, State};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::tmux_support::{PATIENCE, eventually};
@@ -235,13 +235,19 @@ impl Bed {
         to_end(&mut self.command(&words(line)))
     }
 
+    /// With these variables in its environment.
+    pub(crate) fn run_in(&self, variables: &[(&str, &str)], line: &str) -> Ran {
+        let mut command = self.command(&words(line));
+        ran(command.envs(variables.iter().copied()).output().unwrap())
+    }
+
     pub(crate) fn run_with(&self, line: &str, stdin: &[u8]) -> Ran {
         let mut child = self.start_piped(line);
         let written = child.stdin.take().unwrap().write_all(stdin);
         // A verb that has nothing to do ends without reading.
         let is_fine = written.as_ref().err().is_none_or(|e| e.kind() == ErrorKind::BrokenPipe);
         assert!(is_fine, "{written:?}");
-        let ran = ran(child.wait_with_output().unwrap());
+        let ran = end(child);
         crate::contract::check_words(&words(line), &ran);
         ran
     }
@@ -302,6 +308,17 @@ pub(crate) fn program() -> &'static Path {
 
 fn start(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+pub(crate) fn end(child: Child) -> Ran {
+    ran(child.wait_with_output().unwrap())
+}
+
+/// Asks a process to end, which it must do well.
+#[track_caller]
+pub(crate) fn terminate(child: Child) {
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    end(child).ends(0);
 }
 
 /// Writes a program that can be run, and the directory of it.

@@ -133,9 +133,8 @@ fn a_message_that_could_not_be_printed_is_given_back() {
 #[test]
 fn colours_are_only_where_they_are_wanted_and_backtraces_change_nothing() {
     let bed = Bed::new();
-    let mut command = bed.command(&["recv", "--as", "no-such-box"]);
-    let plain = ran(command.output().unwrap());
-    let traced = ran(command.env("RUST_BACKTRACE", "full").output().unwrap());
+    let plain = bed.run("recv --as no-such-box");
+    let traced = bed.run_in(&[("RUST_BACKTRACE", "full")], "recv --as no-such-box");
     assert_eq!((plain.code, &plain.stderr), (3, &traced.stderr));
     bed.ok("send --to operator hello");
     let mut command = bed.command(&["status"]);
@@ -151,11 +150,7 @@ fn the_agents_name_comes_from_the_environment_too() {
     let bed = Bed::new();
     bed.send("1");
     bed.send("2");
-    let received = |variables: &[(&str, &str)]| {
-        let mut command = bed.command(&["recv", "--json"]);
-        command.envs(variables.iter().copied());
-        ran(command.output().unwrap())
-    };
+    let received = |variables: &[(&str, &str)]| bed.run_in(variables, "recv --json");
     assert_eq!(received(&[("LIZA_AGENT_ID", "w1")]).code, 0);
     assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "w1"), ("LIZA_AGENT_ID", "x")]).code, 0);
     assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "")]).code, 3, "the person's mailbox is empty");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use ensemble_core::message::Digest;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, keys, ran, words};
+use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, end, keys, words};
 
 pub(crate) fn read(bed: &Bed, agent: &str) -> String {
     bed.ok(&format!("recv --as {agent}"))
@@ -309,7 +309,7 @@ pub(crate) fn of_member(bed: &Bed, name: &str, line: &str, stdin: &str) -> Ran {
     command.env("ENSEMBLE_AGENT_PASS", name).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-    ran(child.wait_with_output().unwrap())
+    end(child)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, program, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, end, program, watch};
 use crate::ladders::told;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -154,7 +154,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
     eventually("the conductor was told", || {
         team.bed.project().join("queue/reports/completion-summary.yaml").exists()
     });
-    let done = ran(second.wait_with_output().unwrap());
+    let done = end(second);
     done.ends(0);
     let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
     let counts = (&summary["completed_tasks"], &summary["failed_tasks"]);

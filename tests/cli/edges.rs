@@ -13,9 +13,9 @@ use ensemble_core::spool::{Settings, Spool, SpoolOptions};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, land, objects, ran, to_end, words};
+use crate::bed::{Bed, Ran, end, land, objects, ran, terminate, to_end, words};
 use crate::tmux_support::eventually;
-use crate::waiting::{end, until_it_listens};
+use crate::waiting::until_it_listens;
 
 type Put<'p> = &'p dyn Fn(&std::path::Path);
 
@@ -72,7 +72,7 @@ fn a_message_of_a_gibibyte_is_refused_and_a_report_is_put_aside_unread() {
     });
     let most = peak(&watcher);
     assert!(most < 200_000, "{most} KiB");
-    interrupt(watcher);
+    terminate(watcher);
     println!("the watcher's peak: {most} KiB");
 }
 
@@ -93,12 +93,6 @@ fn peak(process: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-fn interrupt(watcher: Child) {
-    let pid = rustix::process::Pid::from_child(&watcher);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    end(watcher).ends(0);
 }
 
 #[test]
@@ -145,7 +139,7 @@ fn more_mailboxes_than_files_may_be_open() {
     land(&bed, "reports/r-completed.yaml", "n: 1\n");
     eventually("a report is routed", || bed.ok("inbox --as dispatch").contains("report."));
     println!("{count} mailboxes: the watcher's peak: {} KiB", peak(&watcher));
-    interrupt(watcher);
+    terminate(watcher);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Ran, SaidText as _, objects};
+use crate::bed::{Bed, Ran, SaidText as _, end, objects};
 use crate::tmux_support::eventually;
 
 /// Runs a hook of the agent `w1`. This test is the program that has it run.
@@ -408,7 +408,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     assert!(said(&hook(&bed, "stop", "claude", &json!({ "session_id": "s1" }))).is_none());
     assert!(is_held());
     let id = bed.send("wake up");
-    let woken = crate::bed::ran(waiter.wait_with_output().unwrap());
+    let woken = end(waiter);
     assert_eq!((woken.code, woken.stdout.as_str()), (2, ""), "{woken:?}");
     woken.says(["\nwake up\n"]);
     assert!(files(&bed, "w1/cur")[0].starts_with(&id));
@@ -418,7 +418,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     eventually("it waits", is_held);
     let cleared = json!({ "session_id": "s2", "source": "clear" });
     assert!(said(&hook(&bed, "start", "claude", &cleared)).is_some());
-    let ended = crate::bed::ran(successor.wait_with_output().unwrap());
+    let ended = end(successor);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
     let woken = crate::bed::ran(wait("s2").wait_with_output().unwrap());
     assert!(woken.stderr.contains("\nwake up\n"), "held before, delivered again: {woken:?}");
@@ -426,7 +426,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     let waiter = wait("s2");
     eventually("it waits", is_held);
     bed.send("after clear");
-    crate::bed::ran(waiter.wait_with_output().unwrap()).ends(2).says(["\nafter clear\n"]);
+    end(waiter).ends(2).says(["\nafter clear\n"]);
     // No hook says that a person has left a dialog by Escape, but the program's session file does.
     let asked = json!({ "session_id": "s2", "tool_name": "Bash" });
     assert!(said(&hook(&bed, "permission", "claude", &asked)).is_none());
@@ -440,7 +440,7 @@ fn the_waiter_wakes_an_idle_session_and_ends_with_it() {
     let successor = wait("s2");
     eventually("it waits", is_held);
     assert!(said(&hook(&bed, "end", "claude", &json!({ "session_id": "s2" }))).is_none());
-    let ended = crate::bed::ran(successor.wait_with_output().unwrap());
+    let ended = end(successor);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }
 

@@ -6,8 +6,8 @@ use ensemble_project::Project;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 
-use crate::bed::{Bed, Ran};
-use crate::waiting::{end, until_it_listens};
+use crate::bed::{Bed, Ran, end};
+use crate::waiting::until_it_listens;
 
 /// Stands for the hostile value in a document; written as JSON, then replaced.
 const HERE: &str = "@here@";

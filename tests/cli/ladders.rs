@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::assign::{HASTY, NEVER, Team};
-use crate::bed::{Bed, JsonMembers as _, Running, land, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, end, land, watch};
 use crate::tmux_support::eventually;
 
 /// Two seconds a phase: longer than the pause that a pane is given between two lines.
@@ -97,7 +97,7 @@ fn an_assign_that_is_killed_leaves_its_ladder_to_the_next_watcher() {
     // Assigned again: the attempt that was given up has ended.
     let again = team.bed.start("assign w1 -f task.md --task t1 --json");
     eventually("the next attempt waits", || team.records("worker_assign").len() == 2);
-    ran(again.wait_with_output().unwrap()).ends(1);
+    end(again).ends(1);
     eventually("it is routed, too", || team.records("file.routed").len() == 2);
     drop(watcher);
     assert_eq!(told(&team.bed).len(), 2);

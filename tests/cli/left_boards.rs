@@ -1,9 +1,8 @@
 //! The blackboard as other programs and dead agents leave it, on the command line.
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, git, ran};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, git, ran, terminate};
 use crate::tmux_support::eventually;
 
 /// A repository with a board and three tasks.
@@ -41,29 +40,22 @@ fn an_entry_that_is_left_is_taken_over_with_one_flag() {
     refused.has(["`coder-1` is registered"]);
     refused.has(["hint: its lease has ended: `ensemble agent supervise --take-over`"]);
     let taken = line.replace("supervise", "supervise --take-over");
-    let mut supervisor = bed.start(&taken);
+    let supervisor = bed.start(&taken);
     eventually("its agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
     bed.read_file(".ensemble/state.yaml").has(["mood: calm"]);
-    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
-    assert!(supervisor.wait().unwrap().success());
+    terminate(supervisor);
 }
 
 #[test]
-fn an_entry_whose_lease_runs_is_not_taken_over() {
+fn an_entry_whose_lease_runs_is_not_taken_over_but_unregistered_and_its_work_given_back() {
     let bed = bed();
     leave(&bed, "2126-01-01T00:05:00Z");
     let refused = bed.fails(1, "agent supervise --take-over --role coder --id coder-1 -- true");
     refused.has(["its lease runs until 2126-01-01", "`ensemble agent unregister coder-1 --force`"]);
     assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
-}
-
-#[test]
-fn an_agent_is_unregistered_and_its_work_given_back() {
-    let bed = bed();
-    leave(&bed, "2126-01-01T00:05:00Z");
     bed.ok("agent register --role coder --as coder-2");
     assert!(bed.fails(3, "agent unregister nina").contains("`ensemble board show`"));
     bed.fails(1, "agent unregister coder-1 --as coder-2").has(["`coder-2` is not a planner"]);
@@ -72,11 +64,10 @@ fn an_agent_is_unregistered_and_its_work_given_back() {
     let state = bed.board();
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
     assert_eq!(state.agents.len(), 1);
-    let mut supervisor = bed.start("agent supervise --role coder --id coder-3 -- sleep 600");
+    let supervisor = bed.start("agent supervise --role coder --id coder-3 -- sleep 600");
     eventually("it is registered", || bed.board().agents.len() == 2);
     bed.fails(1, "agent unregister coder-3 --force").has(["a supervisor of `coder-3` runs"]);
-    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
-    assert!(supervisor.wait().unwrap().success());
+    terminate(supervisor);
 }
 
 #[test]
@@ -175,7 +166,7 @@ fn the_same_crash_at_three_tasks_stops_the_team() {
     bed.ok("board sprint start s-1 --planned t1");
     let line =
         "agent supervise --role coder --id coder-1 --crashes 2 --restart-delay 10ms -- false";
-    let mut supervisor = bed.start(line);
+    let supervisor = bed.start(line);
     eventually("the breaker trips", || {
         let breaker = bed.board().circuit_breaker;
         breaker.is_some_and(|breaker| breaker.status.as_deref() == Some("TRIGGERED"))
@@ -185,6 +176,5 @@ fn the_same_crash_at_three_tasks_stops_the_team() {
     let loops: Vec<_> =
         bed.board().anomalies.into_iter().filter(|noted| noted.kind == "retry_loop").collect();
     assert_eq!(loops.len(), 3, "{loops:?}");
-    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
-    assert!(supervisor.wait().unwrap().success());
+    terminate(supervisor);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::bed::{Bed, SaidText as _, objects, program, ran};
+use crate::bed::{Bed, SaidText as _, objects, program, ran, words};
 
 /// The time limit for a hostile file on a busy machine; on an idle one it takes less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -117,14 +117,8 @@ fn the_hook_that_is_shipped_stops_a_commit_and_lets_it_through() {
     let bed = bed();
     let git = |args: &[&str]| {
         let mut command = Command::new("git");
-        command.args([
-            "-c",
-            "user.name=t",
-            "-c",
-            "user.email=t@example.org",
-            "-c",
-            "init.defaultBranch=main",
-        ]);
+        command
+            .args(words("-c user.name=t -c user.email=t@example.org -c init.defaultBranch=main"));
         command.args(args).env_clear().env("HOME", bed.project()).current_dir(bed.project());
         let path =
             format!("{}:/usr/local/bin:/usr/bin:/bin", program().parent().unwrap().display());

@@ -8,7 +8,7 @@ use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, SaidText as _, program, ran};
+use crate::bed::{Bed, SaidText as _, program, ran, words};
 use crate::tmux_support::{TestServer, eventually};
 
 /// A terminal of this size in which the view of a project runs. After it, the shell says how it has ended.
@@ -59,13 +59,7 @@ impl Screen {
 
     pub(crate) fn coloured(&self) -> String {
         let mut tmux = std::process::Command::new("tmux");
-        tmux.arg("-S").arg(self.tmux.server.socket()).args([
-            "capture-pane",
-            "-e",
-            "-p",
-            "-t",
-            "%0",
-        ]);
+        tmux.arg("-S").arg(self.tmux.server.socket()).args(words("capture-pane -e -p -t %0"));
         String::from_utf8(tmux.output().unwrap().stdout).unwrap()
     }
 
@@ -228,21 +222,17 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn a_signal_leaves_the_terminal_as_it_was_and_a_view_ends_with_its_terminal() {
     let viewed = Viewed::start("top", (80, 24));
     viewed.shows("NEEDS YOU: 2");
     let pid = viewed.pid();
     kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::TERM).unwrap();
     viewed.shows("left 0 icanon");
     assert!(!viewed.text().contains("NEEDS YOU"), "the screen of before is back");
-}
-
-#[test]
-fn a_view_ends_with_its_terminal() {
-    let viewed = Viewed::start("top", (80, 24));
-    viewed.shows("NEEDS YOU: 2");
-    let pid = viewed.pid();
-    viewed.tmux.server.run(&["kill-server"]).ok();
+    let screen = Screen::start(&viewed.bed.project(), "top", (80, 24));
+    screen.shows("NEEDS YOU: 2");
+    let pid = screen.pid();
+    screen.tmux.server.run(&["kill-server"]).ok();
     let process = format!("/proc/{pid}");
     eventually("the process has ended", || !Path::new(&process).exists());
 }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, Running, SaidText as _, git, program};
+use crate::bed::{Bed, Running, SaidText as _, git, program, words};
 
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
@@ -26,33 +26,9 @@ const SPECIFICATIONS: [(&str, &str); 2] =
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 25] = [
-    "submit_step_completion",
-    "next_step",
-    "plan_approval",
-    "shutdown_request",
-    "shutdown_response",
-    "send",
-    "recall",
-    "assign",
-    "inbox",
-    "recv",
-    "recv_wait",
-    "reply",
-    "settle",
-    "release",
-    "dead_letter",
-    "report",
-    "claim_task",
-    "submit_task",
-    "verdict_task",
-    "block_task",
-    "handoff",
-    "pong",
-    "heartbeat",
-    "whoami",
-    "list_agents",
-];
+const TOOLS: &str = "submit_step_completion next_step plan_approval shutdown_request shutdown_response send recall \
+    assign inbox recv recv_wait reply settle release dead_letter report claim_task submit_task \
+    verdict_task block_task handoff pong heartbeat whoami list_agents";
 
 /// A coder may ask for a shutdown only where the project says so.
 const CONFIG: &str = "durability: process\nauthority: {shutdown: [coder]}\n";
@@ -154,7 +130,7 @@ fn play(command: &mut Command) -> Vec<Value> {
 fn check(bed: &Bed, said: &[Value], specification: &str) {
     let listed: Vec<&str> =
         said[0]["tools"].as_object().unwrap().keys().map(String::as_str).collect();
-    let mut expected = TOOLS.to_vec();
+    let mut expected = words(TOOLS);
     expected.sort_unstable();
     let mut sorted = listed.clone();
     sorted.sort_unstable();
@@ -190,7 +166,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
         assert!(submits[2].1.contains(part), "{part}: {submits:?}");
     }
     assert!(submits[3].1.contains("you are Tara"), "{submits:?}");
-    assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
+    assert_eq!(answers.len(), words(TOOLS).len(), "a tool was not called");
     assert!(answers["shutdown_request"][0].1.contains("(status: pending)"), "{answers:?}");
     assert!(answers["recv"][0].1.contains("ROLE: Tara"));
 
@@ -311,7 +287,7 @@ fn the_inspector_lists_and_calls_every_tool() {
         .iter()
         .filter_map(|tool| tool["name"].as_str())
         .collect();
-    assert_eq!(listed, TOOLS);
+    assert_eq!(listed, words(TOOLS));
     for (tool, arguments, is_refused) in INSPECTED {
         let mut words = vec!["--method", "tools/call", "--tool-name", tool];
         for argument in arguments {
@@ -321,7 +297,7 @@ fn the_inspector_lists_and_calls_every_tool() {
         assert_eq!(answer["isError"].as_bool().unwrap_or(false), is_refused, "{tool}: {answer}");
     }
     let called = INSPECTED.map(|(tool, ..)| tool);
-    assert!(TOOLS.iter().all(|tool| called.contains(tool)), "a tool was not called");
+    assert!(words(TOOLS).iter().all(|tool| called.contains(tool)), "a tool was not called");
     assert_eq!(status(&bed, 1), "COMPLETED");
     assert!(bed.project().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
     let read = inspect(&["--method", "resources/read", "--uri", "ensemble://board"]);

@@ -8,7 +8,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Spool, SpoolOptions};
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, program, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, keys, program, watch, words};
 use crate::tmux_support::eventually;
 
 #[test]
@@ -24,22 +24,9 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let expected = [("b", "acked"), ("a", "queued"), ("c", "queued")];
     assert_eq!(brief, expected.map(|(id, state)| (json!(id), json!(state))));
     assert_eq!(all[0]["holder"], "w1");
-    let queued = [
-        "id",
-        "mailbox",
-        "state",
-        "epoch",
-        "not_before",
-        "type",
-        "from",
-        "to",
-        "created_at",
-        "task_id",
-        "priority",
-        "bytes",
-        "preview",
-    ];
-    assert_eq!(keys(&all[1]), queued);
+    let queued = "id mailbox state epoch not_before type from to created_at task_id \
+        priority bytes preview";
+    assert_eq!(keys(&all[1]), words(queued));
     all[1].fits(json!({ "from": "boss", "bytes": 3 }));
     bed.ok("inbox w1 --limit 1").has(["held by w1", "… 2 wait"]);
     assert!(bed.ok("inbox w1 --limit 0").starts_with("… 2 wait"), "it is not empty");
@@ -69,18 +56,9 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     let bed = Bed::new();
     bed.send("1");
     let all = bed.json("status");
-    let members = [
-        "mailbox",
-        "waiting",
-        "delayed",
-        "held",
-        "dead",
-        "oldest_millis",
-        "oldest_seconds",
-        "overflow",
-        "counted_up_to",
-    ];
-    assert_eq!(keys(&all[3]), members);
+    let members = "mailbox waiting delayed held dead oldest_millis oldest_seconds overflow \
+        counted_up_to";
+    assert_eq!(keys(&all[3]), words(members));
     all[3].fits(json!({ "mailbox": "w1", "waiting": 1 }));
     let watcher = json!({
         "running": false, "hangs": false, "silent_seconds": null, "holder": null, "status": null,
@@ -288,8 +266,7 @@ fn doctor_looks_at_everything_leaves_nothing_and_finds_locks_that_do_not_lock() 
 #[test]
 fn doctor_names_missing_programs_and_a_missing_queue() {
     let bed = Bed::empty();
-    let mut doctor = bed.command(&["doctor"]);
-    let ran = crate::bed::ran(doctor.env("PATH", "/nowhere").output().unwrap());
+    let ran = bed.run_in(&[("PATH", "/nowhere")], "doctor");
     assert_eq!(ran.code, 5);
     ran.shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
     ran.shows(["fail  queue"]).says(["2 checks failed"]);

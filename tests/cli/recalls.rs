@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, SaidText as _, ran, words};
+use crate::bed::{Bed, SaidText as _, end, ran, words};
 use crate::conversation::read;
 use crate::tmux_support::eventually;
 
@@ -85,7 +85,7 @@ fn a_sender_waits_until_the_own_record_of_its_reader_shows_the_message() {
             _ => json!({ "session_id": "s1", "transcript_path": transcript }),
         };
         hook("stop", &proof);
-        let ran = ran(sending.wait_with_output().unwrap());
+        let ran = end(sending);
         assert!(ran.code == 0 && ran.stdout.contains("\"confirmed\""), "{way}: {ran:?}");
         bed.ok(&format!("settle m-{way} --as w1"));
     }

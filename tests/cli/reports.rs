@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, land, objects, ran, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, end, land, objects, ran, words};
 use crate::mcp_client::Mcp;
 
 fn bed() -> Bed {
@@ -68,19 +68,10 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
     text.begins("task_id: t-1\nstatus: success\nworker_id: worker-1\n").finishes("\n...\n");
     assert_eq!(bed.ok("admin lint queue/reports/t-1-completed.yaml"), "");
     // With a reason it may say less, and says so itself.
-    let allowed = [
-        &report("t-2", "nothing to do")[..],
-        &[
-            "--allow",
-            "missing-count=it only reads",
-            "--allow",
-            "missing-share=it only reads",
-            "--allow",
-            "missing-where=it only reads",
-        ],
-    ]
-    .concat();
-    assert_eq!(run(&bed, &allowed).code, 0);
+    let lacks = ["count", "share", "where"].map(|it| format!("--allow=missing-{it}=it only reads"));
+    let allowed =
+        report("t-2", "nothing to do").into_iter().chain(lacks.iter().map(String::as_str));
+    assert_eq!(run(&bed, &allowed.collect::<Vec<_>>()).code, 0);
     assert_eq!(bed.ok("admin lint queue/reports/t-2-completed.yaml"), "");
     let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
     warned.ends(0).says(["warning: "]);
@@ -173,7 +164,7 @@ fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     let waiting = bed.start("task summary --task t-1 --wait 10m --json");
     let start = Instant::now();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
-    let done = ran(waiting.wait_with_output().unwrap());
+    let done = end(waiting);
     done.ends(0);
     // It looks by itself after three minutes.
     assert!(start.elapsed() < Duration::from_secs(120), "it did not poll for it");
@@ -203,8 +194,8 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     for task in ["t-1", "t-2"] {
         assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
     }
-    let told = ran(dispatch.wait_with_output().unwrap());
-    let heard = ran(conductor.wait_with_output().unwrap());
+    let told = end(dispatch);
+    let heard = end(conductor);
     assert_eq!((told.code, heard.code), (0, 0), "{told:?} {heard:?}");
     let heard = objects(&heard.stdout);
     assert_eq!(heard.len(), 2, "{heard:?}");

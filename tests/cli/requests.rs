@@ -7,10 +7,10 @@ use ensemble_team::roster::{Member, Roster};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, program, ran};
+use crate::bed::{Bed, JsonMembers as _, Ran, SaidText as _, end, program, words};
 use crate::conversation::{of_member, reader, works};
 use crate::mcp_client::Mcp;
-use crate::waiting::{end, until_it_listens};
+use crate::waiting::until_it_listens;
 
 const DECIDERS: usize = 64;
 
@@ -193,16 +193,8 @@ fn deciders(bed: &Bed, start: &std::path::Path) -> Vec<Child> {
         let answer = if n.is_multiple_of(2) { "--approve" } else { "--reject" };
         let mut waiting = Command::new("flock");
         waiting.args(["--shared", start.to_str().unwrap()]).arg(program());
-        waiting.args([
-            "request",
-            "answer",
-            "abc",
-            answer,
-            "--as",
-            "w1",
-            "--reason",
-            &format!("number {n}"),
-        ]);
+        waiting.args(words(&format!("request answer abc {answer} --as w1")));
+        waiting.arg(format!("--reason=number {n}"));
         let usual = bed.command::<&str>(&[]);
         waiting.env_clear().envs(usual.get_envs().filter_map(|(k, v)| Some((k, v?))));
         waiting.current_dir(bed.project()).stdin(Stdio::null());
@@ -220,7 +212,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     flock(&gun, FlockOperation::LockExclusive).unwrap();
     let children = deciders(&bed, &start);
     flock(&gun, FlockOperation::Unlock).unwrap();
-    let ran: Vec<Ran> = children.into_iter().map(|c| ran(c.wait_with_output().unwrap())).collect();
+    let ran: Vec<Ran> = children.into_iter().map(|c| end(c)).collect();
     let shown = bed.object("request list abc");
     let (word, at) = (shown["state"].as_str().unwrap(), shown["decided_at"].as_str().unwrap());
     let told = format!(

@@ -4,7 +4,7 @@ mod away;
 
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, end, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::tmux_support::eventually;
@@ -61,13 +61,13 @@ fn the_verbs_work_from_host_to_host() {
     let waiter =
         near.start(&format!("send --to w1 --id {second} -m again --until settled --wait 60s"));
     far.ok(&format!("settle --as w1 {second}"));
-    assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
+    assert_eq!(end(waiter).code, 0);
     let status = near.json("status");
     let w1 = status.iter().find(|row| row["mailbox"] == "w1").unwrap();
     w1.fits(json!({ "waiting": 1, "delayed": 1, "held": 0 }));
     let late = far.start("recv --as w1 --wait 60s --body");
     near.send("just in time");
-    assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
+    assert_eq!(end(late).stdout, "just in time");
 }
 
 #[test]

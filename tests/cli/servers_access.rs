@@ -7,22 +7,11 @@ use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, SaidText as _};
+use crate::bed::{Bed, SaidText as _, words};
 use crate::nats_server::{Server, free_port, openssl};
 
-const LIMITS: [&str; 11] = [
-    "subs",
-    "data",
-    "payload",
-    "imports",
-    "exports",
-    "conn",
-    "leaf",
-    "mem_storage",
-    "disk_storage",
-    "streams",
-    "consumer",
-];
+const LIMITS: &str = "subs data payload imports exports conn leaf mem_storage disk_storage streams \
+    consumer";
 
 /// A signed claim, as servers with an operator want it.
 fn claim(issuer: &KeyPair, subject: &KeyPair, nats: &Value) -> String {
@@ -43,7 +32,7 @@ fn server_with_an_operator(home: &Path) -> Server {
     let (operator, system, account) =
         (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
     let mut limits: serde_json::Map<String, Value> =
-        LIMITS.iter().map(|limit| ((*limit).to_owned(), json!(-1))).collect();
+        words(LIMITS).into_iter().map(|limit| (limit.to_owned(), json!(-1))).collect();
     limits.insert("wildcards".to_owned(), json!(true));
     let plain = json!({ "type": "account", "version": 2, "limits": { "conn": -1, "subs": -1 } });
     let whole = json!({ "type": "account", "version": 2, "limits": limits });

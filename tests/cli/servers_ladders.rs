@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::assign::{NEVER, Team};
-use crate::bed::{Bed, Running, SaidText as _, land, objects, ran, watch};
+use crate::bed::{Bed, Running, SaidText as _, end, land, objects, watch};
 use crate::conversation::member;
 use crate::ladders::{ladder, told};
 use crate::nats_server::{Server, fresh_team};
@@ -135,7 +135,7 @@ fn a_task_that_no_worker_takes_is_given_up_by_dispatch_though_other_hosts_see_it
     let asked = bed.project().join(".ensemble/ready/worker-1.ping");
     eventually("the worker is asked", || asked.exists());
     bed.write_file(".ensemble/ready/worker-1@1.pong", "");
-    let done = ran(dispatch.wait_with_output().unwrap());
+    let done = end(dispatch);
     let summary: Value = serde_json::from_str(done.stdout.lines().next().unwrap()).unwrap();
     assert_eq!(summary["failed_tasks"], 1, "{summary}");
     summary["task_results"][0]["summary"].as_str().unwrap().has(["worker-1 did not take it"]);
@@ -177,7 +177,7 @@ fn a_wait_ends_with_a_ladder_that_another_host_runs() {
         (waiting, said)
     });
     for (waiting, said) in waiting {
-        ran(waiting.wait_with_output().unwrap()).shows([said]);
+        end(waiting).shows([said]);
     }
     assert_eq!(records(&far, "escalation").len(), 2, "they ran there");
     assert_eq!(records(&near, "escalation").len(), 0, "one host tells");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, SaidText as _, git, ran, words, write_program};
+use crate::bed::{Bed, SaidText as _, end, git, words, write_program};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::servers::bed_on;
@@ -140,7 +140,7 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
     let first = near.start("task merge t1");
     let second = far.start("task merge t2");
     for merge in [first, second] {
-        ran(merge.wait_with_output().unwrap()).ends(0);
+        end(merge).ends(0);
     }
     git(&team.remote(), "ls-tree --name-only integration").has(["t1.txt", "t2.txt"]);
 }

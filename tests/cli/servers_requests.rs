@@ -7,7 +7,7 @@ use ensemble_core::message::Name;
 use ensemble_nats::NatsTransport;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, ran, watch};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, end, watch};
 use crate::conversation::member;
 use crate::mcp_client::Mcp;
 use crate::nats_server::{PATIENCE, Server, fresh_team};
@@ -41,7 +41,7 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     let refused = near.fails(1, "request answer p1 --approve --as w1");
     refused.has(["a requester may not decide its own request"]);
     let waiter = near.start("request list p1");
-    assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
+    assert_eq!(end(waiter).code, 0);
     far.ok("request answer p1 --reject --feedback smaller --as lead");
     near.fails(1, "request answer p1 --approve --as lead").has(["was rejected by lead at"]);
     let again =
@@ -50,7 +50,7 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
         std::thread::sleep(LOOK_INTERVAL);
     }
     far.ok("request answer p2 --approve --as lead");
-    assert_eq!(ran(again.wait_with_output().unwrap()).code, 0);
+    assert_eq!(end(again).code, 0);
     let types = |bed: &Bed| {
         let received: Value = bed.object("recv --as w1");
         received["type"].as_str().unwrap().to_owned()
@@ -130,7 +130,7 @@ fn a_worker_on_another_host_takes_its_assignment() {
         let records = |bed: &Bed, kind: &str| {
             bed.run(&format!("log --type {kind} --json")).stdout.lines().count()
         };
-        let end = match is_buried {
+        let ended_by = match is_buried {
             true => {
                 eventually("who assigns it sees the ack", || records(&near, "task_start") == 1);
                 let letter = json!({ "id": "t1.1", "reason": "not for us" });
@@ -142,9 +142,9 @@ fn a_worker_on_another_host_takes_its_assignment() {
                 "task_complete"
             }
         };
-        let done = ran(assigning.wait_with_output().unwrap());
+        let done = end(assigning);
         assert_eq!(done.code == 0, !is_buried, "{done:?}");
-        assert_eq!([&near, &far].map(|bed| records(bed, end)), [0, 1], "one host records it");
+        assert_eq!([&near, &far].map(|bed| records(bed, ended_by)), [0, 1], "one host records it");
         if !is_buried {
             let told: Value = serde_json::from_str(&done.stdout).unwrap();
             told.fits(json!({ "id": "t1.1", "state": "settled" }));
@@ -166,7 +166,7 @@ fn a_worker_is_pinged_by_the_watcher_of_the_host_that_has_it() {
     let asked = far.project().join(".ensemble/ready/w1.ping");
     eventually("that host asks it", || asked.exists());
     far.write_file(".ensemble/ready/w1@1.pong", "");
-    let answered = ran(pinging.wait_with_output().unwrap());
+    let answered = end(pinging);
     assert_eq!((answered.code, &*answered.stdout), (0, "w1 is ready (ping 1)\n"), "{answered:?}");
 }
 

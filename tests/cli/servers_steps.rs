@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, SaidText as _, objects, ran, watch};
+use crate::bed::{Bed, SaidText as _, end, objects, watch};
 use crate::mcp_client::Mcp;
 use crate::nats_server::{Server, fresh_team};
 use crate::postgres_support::Cluster;
@@ -81,7 +81,7 @@ fn a_queue_is_driven_on_one_host_and_worked_on_by_two() {
     submit(&far, "Devon", 4, "success");
     near.ok("recv --as Tara --wait 60s");
     assert_eq!(submit(&near, "Tara", 3, "success")["queue_done"], true);
-    ran(driver.wait_with_output().unwrap()).ends(0).shows(["task login: all 4 steps are done"]);
+    end(driver).ends(0).shows(["task login: all 4 steps are done"]);
     assert!(!near.project().join(".ensemble/steps.db").exists());
 }
 

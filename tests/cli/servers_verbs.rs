@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::bed::{Bed, SaidText as _, objects, ran, watch};
+use crate::bed::{Bed, SaidText as _, end, objects, watch};
 use crate::conversation::member;
 use crate::nats_server::{Server, free_port, fresh_team};
 use crate::servers::{bed_on, one_host, set_patience, two_hosts};
@@ -37,24 +37,19 @@ fn place<'d>(documented: &'d BTreeMap<String, String>, line: &str) -> &'d str {
 }
 
 #[test]
-fn what_is_of_one_host_is_refused_in_one_sentence() {
+fn what_is_of_one_host_is_refused_in_one_sentence_and_what_shows_it_says_so() {
     let (_server, bed) = one_host();
-    let documented = documented("database");
+    let verbs = documented("database");
     for line in REFUSED {
-        let verb = place(&documented, line);
+        let verb = place(&verbs, line);
         let refused = bed.run(line);
         assert_eq!((refused.code, &*refused.stdout), (1, ""), "{line}: {refused:?}");
-        assert!(refused.stderr.contains(&documented[verb]), "{line}: {refused:?}");
+        assert!(refused.stderr.contains(&verbs[verb]), "{line}: {refused:?}");
     }
-    for verb in documented.keys() {
-        assert!(REFUSED.iter().any(|line| place(&documented, line) == verb), "{verb} is tried");
+    for verb in verbs.keys() {
+        assert!(REFUSED.iter().any(|line| place(&verbs, line) == verb), "{verb} is tried");
     }
     assert!(!bed.project().join(".ensemble/state.yaml").exists(), "nothing was made");
-}
-
-#[test]
-fn what_shows_this_host_alone_says_so() {
-    let (_server, bed) = one_host();
     let documented = documented("this host");
     bed.ok("mailbox add w1");
     bed.run("admin fsck").ends(0).says([&documented["admin fsck"]]);
@@ -90,7 +85,7 @@ fn a_summary_from_another_host_ends_the_wait_of_an_instruct() {
         "task_id: t-1\nworker_id: w1\nstatus: completed\nsummary: 7 lines\n...\n",
     );
     far.ok("task summary --instruction i.yaml --wait 60s --as dispatch --json");
-    ran(waiting.wait_with_output().unwrap()).ends(0).shows(["t-1"]);
+    end(waiting).ends(0).shows(["t-1"]);
 }
 
 #[test]

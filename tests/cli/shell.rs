@@ -86,7 +86,7 @@ fn bash_completes_what_is_on_servers() {
 }
 
 #[test]
-fn scripts_for_all_shells() {
+fn there_are_scripts_for_all_shells_and_a_page_of_the_manual_for_each_verb() {
     let bed = Bed::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         bed.ok(&format!("admin completions {shell}")).has(["ENSEMBLE_COMPLETE"]).lacks(["/target"]);
@@ -94,11 +94,6 @@ fn scripts_for_all_shells() {
     let file = bed.project().join("script.bash");
     std::fs::write(&file, bed.ok("admin completions bash")).unwrap();
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
-}
-
-#[test]
-fn the_manual_has_a_page_for_each_verb() {
-    let bed = Bed::new();
     bed.ok("admin man").has([".TH ensemble 1", "Exit codes"]);
     let wrote = bed.ok("admin man --dir man1");
     let pages: Vec<String> = std::fs::read_dir(bed.project().join("man1"))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, git, keys, ran, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, end, git, keys, words};
 use crate::conversation::{of_member, reader, works};
 
 const PLAN: &str = "
@@ -139,7 +139,7 @@ fn a_worker_that_waits_gets_a_step_of_a_task_that_comes_later() {
     let waits = bed.start("step next --as Tara --wait 60s --json");
     bed.write_file("later.yaml", PLAN.replace("0-4-1", "0-4-2"));
     bed.ok("step add -f later.yaml");
-    ran(waits.wait_with_output().unwrap()).shows(["\"task_id\":\"0-4-2\""]);
+    end(waits).shows(["\"task_id\":\"0-4-2\""]);
 }
 
 #[test]

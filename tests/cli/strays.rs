@@ -7,13 +7,12 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::bad_parts::break_part;
-use crate::bed::{Bed, SaidText as _, land, objects};
+use crate::bed::{Bed, SaidText as _, land, objects, terminate};
 use crate::tmux_support::eventually;
-use crate::waiting::{end, until_it_listens};
+use crate::waiting::until_it_listens;
 
 /// Each directory of a project, with a name that its own files have; `#` stands for a digit.
 const PLACES: [(&str, &str); 33] = [
@@ -134,8 +133,7 @@ fn a_stray_file_costs_a_warning_and_no_verb() {
         works(&bed, "inbox --as dispatch --json").contains("good-completed.yaml")
             || works(&bed, "log --type file.routed --json").contains("good-completed.yaml")
     });
-    kill_process(Pid::from_child(&watcher), Signal::TERM).unwrap();
-    end(watcher).ends(0);
+    terminate(watcher);
 
     // What is not of the queue is found, and set aside on demand.
     let found = bed.run("admin fsck");

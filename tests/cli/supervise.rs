@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, SaidText as _, is_running, words};
+use crate::bed::{Bed, JsonMembers as _, SaidText as _, is_running, terminate, words};
 use crate::tmux_support::eventually;
 
 fn bed() -> Bed {
@@ -42,7 +42,7 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
 fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let bed = bed();
     let line = "agent supervise --role coder --id coder-1 -- sleep 600";
-    let mut first = bed.start(line);
+    let first = bed.start(line);
     eventually("the agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
@@ -50,8 +50,7 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let before = bed.board().revision;
     bed.fails(75, line).has(["supervise-coder-1.lock"]);
     assert_eq!(bed.board().revision, before);
-    kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
-    assert_eq!(first.wait().unwrap().code(), Some(0));
+    terminate(first);
     let state = bed.board();
     assert!(state.agents.is_empty());
     assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
@@ -81,10 +80,8 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
 
     // A replaced agent is refused, no matter what it reports.
     for verb in ["heartbeat", "verify", "unregister coder-1 --force"] {
-        let mut late = bed.command(&words(&format!("agent {verb} --as coder-1")));
-        let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
-        assert_eq!(late.status.code(), Some(1), "{verb}: {late:?}");
-        assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{verb}: {late:?}");
+        let late = [("ENSEMBLE_AGENT_EPOCH", "1000")];
+        bed.run_in(&late, &format!("agent {verb} --as coder-1")).ends(1).says(["has ended"]);
     }
 
     let ran = bed.run("agent exit 42 --reason full --as coder-1");
@@ -135,14 +132,13 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     let line = "agent supervise --role coder --id coder-1 --hand-over-delay 10ms --spins 3 --restart-delay 1h -- sh -c";
     let mut command = bed.command(&[words(line), vec![script]].concat());
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stderr(Stdio::null());
-    let mut supervisor = command.spawn().unwrap();
+    let supervisor = command.spawn().unwrap();
     // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.
     eventually("the task is blocked", || bed.board().tasks[0].status.as_str() == "BLOCKED");
     assert_eq!(bed.read_file("runs").lines().count(), 3);
     let kinds: Vec<String> = bed.board().anomalies.into_iter().map(|noted| noted.kind).collect();
     assert_eq!(kinds, ["task_blocked"]);
-    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
-    assert!(supervisor.wait().unwrap().success());
+    terminate(supervisor);
 }
 
 #[test]
@@ -152,19 +148,15 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     bed.ok("task claim t1 --as coder-1");
     let epoch = bed.board().tasks[0].lease_epoch.unwrap();
     let block = |number: u64| {
-        let mut command =
-            bed.command(&words("task block t1 --reason stuck --question why? --as coder-1"));
-        command.env("ENSEMBLE_TASK_ID", "t1").env("ENSEMBLE_TASK_EPOCH", number.to_string());
-        command.output().unwrap()
+        let held = [("ENSEMBLE_TASK_ID", "t1"), ("ENSEMBLE_TASK_EPOCH", &number.to_string())];
+        bed.run_in(&held, "task block t1 --reason stuck --question why? --as coder-1")
     };
-    let late = block(epoch - 1);
-    assert_eq!(late.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&late.stderr).contains("does not hold it"), "{late:?}");
+    block(epoch - 1).ends(1).says(["does not hold it"]);
     assert_eq!(bed.board().tasks[0].status.as_str(), "CLAIMED");
     bed.ok("agent register --role coder --as coder-2");
     let other = bed.fails(1, "task block t1 --reason mine --question why? --as coder-2");
     other.has(["`coder-1` (epoch"]);
-    assert!(block(epoch).status.success());
+    block(epoch).ends(0);
     let state = bed.board();
     let line = state.tasks[0].history.last().unwrap();
     assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
@@ -176,9 +168,8 @@ fn an_agent_that_was_replaced_cannot_block_its_task() {
     let add = "task add t9 -d x --spec s.md --done-when works";
     let defer = "board discover defer d-1";
     for verb in ["board goal set g -d x", "board sprint start s", defer, add] {
-        let mut late = bed.command(&words(&format!("{verb} --as planner-1")));
-        let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
-        assert!(String::from_utf8_lossy(&late.stderr).contains("has ended"), "{verb}: {late:?}");
+        let late = [("ENSEMBLE_AGENT_EPOCH", "1000")];
+        bed.run_in(&late, &format!("{verb} --as planner-1")).says(["has ended"]);
     }
     for verb in ["board goal set g -d x", defer] {
         bed.fails(1, &format!("{verb} --as coder-1")).has(["is not a planner"]);

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, JsonMembers as _, Ran, Running, SaidText as _, objects, polls, ran};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, end, objects, polls};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -60,10 +60,6 @@ fn line_of(child: &Child, name: &str) -> String {
 
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-pub(crate) fn end(child: Child) -> Ran {
-    ran(child.wait_with_output().unwrap())
 }
 
 /// A mailbox with a lease of one second, whose only message was received by a process that has ended.
@@ -144,8 +140,15 @@ fn a_sender_waits_until_its_message_is_acked_settled_or_dead_or_learns_its_state
 }
 
 #[test]
-fn nudges_are_read_from_the_log() {
+fn the_log_is_followed_and_nudges_are_read_from_it() {
     let bed = Bed::new();
+    bed.send("1");
+    let mut follower = Running(bed.start("log --follow --type message.* --limit 5 --json"));
+    let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
+    let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
+    assert_eq!(next()["type"], "message.stored");
+    bed.ok("recv --as w1");
+    next().fits(json!({ "type": "message.acked", "actor": "w1" }));
     let log = EventLog::open(&bed.project().join(".ensemble/logs")).unwrap();
     for state in ["notified", "submitted"] {
         let mut sender = bed.start(&format!("send --to w1 -m x --until {state}"));
@@ -155,18 +158,6 @@ fn nudges_are_read_from_the_log() {
         log.record(&format!("receipt.{state}"), "watcher", data);
         assert_eq!(end(sender).code, 0);
     }
-}
-
-#[test]
-fn the_log_is_followed() {
-    let bed = Bed::new();
-    bed.send("1");
-    let mut follower = Running(bed.start("log --follow --type message.* --limit 5 --json"));
-    let mut lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
-    let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
-    assert_eq!(next()["type"], "message.stored");
-    bed.ok("recv --as w1");
-    next().fits(json!({ "type": "message.acked", "actor": "w1" }));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git, ran, words};
+use crate::bed::{Bed, JsonMembers as _, Running, SaidText as _, git};
 use crate::tmux_support::eventually;
 
 fn bed(config: &str) -> Bed {
@@ -69,10 +69,8 @@ fn a_task_goes_from_claim_to_merge() {
 fn an_old_number_in_the_environment_is_refused() {
     let bed = bed("");
     bed.ok("task claim --as coder-1");
-    let verify = |epoch: &str| {
-        let mut command = bed.command(&words("agent verify --as coder-1"));
-        ran(command.env("ENSEMBLE_TASK_EPOCH", epoch).output().unwrap())
-    };
+    let verify =
+        |epoch: &str| bed.run_in(&[("ENSEMBLE_TASK_EPOCH", epoch)], "agent verify --as coder-1");
     assert_eq!((verify("3").code, verify("2").code, verify("x").code), (0, 1, 2));
     std::fs::remove_dir_all(bed.project().join(".worktrees")).unwrap();
     let broken = verify("3");

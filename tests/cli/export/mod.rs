@@ -90,8 +90,20 @@ fn a_message_is_a_trace_and_its_attempts_deliveries_and_steps_are_spans() {
 }
 
 #[test]
-fn a_span_has_the_same_ids_whenever_it_is_exported_and_its_parent_is_in_its_trace() {
+fn only_what_was_over_in_the_range_is_exported_with_the_same_ids_each_time() {
     let bed = bed();
+    let ids = |line: &str| -> BTreeSet<String> {
+        let spans = spans(&bed.json(&format!("log export otlp {line}")));
+        spans.iter().map(|span| attribute(span, "messaging.message.id")).collect()
+    };
+    let names = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+    assert_eq!(ids("--session 20260115-093000 --unfinished"), names("m1 m2 m3 m4 m5 "));
+    assert_eq!(
+        ids("--session session-20260115-093000 --since 2026-01-15T09:37:00Z"),
+        names("m1 m3 m4 ")
+    );
+    bed.fails(3, "log export otlp --session 20200101-000000");
+    assert!(bed.ok("log export otlp --since 1s").is_empty());
     let once = bed.json("log export otlp --unfinished");
     assert_eq!(bed.json("log export otlp --unfinished"), once);
     let spans = spans(&once);
@@ -107,23 +119,6 @@ fn a_span_has_the_same_ids_whenever_it_is_exported_and_its_parent_is_in_its_trac
         }
         assert!(text(span, "endTimeUnixNano") >= text(span, "startTimeUnixNano"), "{span}");
     }
-}
-
-#[test]
-fn only_what_was_over_in_the_range_is_exported_and_the_rest_if_asked_for() {
-    let bed = bed();
-    let ids = |line: &str| -> BTreeSet<String> {
-        let spans = spans(&bed.json(&format!("log export otlp {line}")));
-        spans.iter().map(|span| attribute(span, "messaging.message.id")).collect()
-    };
-    let names = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
-    assert_eq!(ids("--session 20260115-093000 --unfinished"), names("m1 m2 m3 m4 m5 "));
-    assert_eq!(
-        ids("--session session-20260115-093000 --since 2026-01-15T09:37:00Z"),
-        names("m1 m3 m4 ")
-    );
-    bed.fails(3, "log export otlp --session 20200101-000000");
-    assert!(bed.ok("log export otlp --since 1s").is_empty());
 }
 
 #[test]
@@ -155,7 +150,7 @@ fn every_name_is_in_the_guide_and_pinned_to_a_version_of_the_conventions() {
 }
 
 #[test]
-fn metrics_count_what_the_log_tells_and_what_is_there() {
+fn metrics_count_what_the_log_tells_and_their_file_is_replaced_whole() {
     let bed = bed();
     let printed = bed.ok("log export prometheus");
     for line in recorded::METRICS {
@@ -173,11 +168,6 @@ fn metrics_count_what_the_log_tells_and_what_is_there() {
         let name = name.split(' ').next().unwrap();
         assert!(GUIDE.contains(&format!("`{name}`")), "the guide does not explain `{name}`");
     }
-}
-
-#[test]
-fn a_file_of_metrics_is_replaced_whole_and_others_may_read_it() {
-    let bed = bed();
     let file = bed.project().join("ensemble.prom");
     fs::write(&file, "before").unwrap();
     assert_eq!(bed.ok("log export prometheus -o ensemble.prom"), "");

@@ -107,7 +107,7 @@ fn a_task_goes_from_claim_to_verdict_over_tools_alone() {
 }
 
 #[test]
-fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
+fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it_and_a_worker_is_assigned_a_task() {
     let bed = project();
     bed.ok("send --to Tara -m more --id letter-2");
     (0..3).for_each(|_| assert_eq!(bed.run("recv --as Tara").code, 0));
@@ -119,11 +119,6 @@ fn a_lease_that_cannot_be_renewed_keeps_no_other_from_it() {
         std::fs::remove_dir(lease(bad)).unwrap();
         std::fs::remove_file(lease(good)).unwrap();
     }
-}
-
-#[test]
-fn a_worker_that_answers_is_assigned_a_task_over_tools() {
-    let bed = project();
     bed.ok("mailbox add solo");
     let ready = bed.project().join(".ensemble/ready");
     std::fs::create_dir_all(&ready).unwrap();

@@ -6,7 +6,7 @@ use ensemble_tmux::reaper::{ProcessFate, fate};
 use serde_json::{Value, json};
 
 use super::{Team, holds, kill, of};
-use crate::bed::{JsonMembers as _, SaidText as _, objects, polls, ran, words, write_program};
+use crate::bed::{JsonMembers as _, SaidText as _, objects, polls, words, write_program};
 use crate::tmux_support::eventually;
 
 fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
@@ -188,13 +188,11 @@ fn a_pane_that_was_there_before_joins() {
     team.up();
     let (socket, lead) =
         ("--tmux-socket .ensemble/tmux.sock", "exec sh -c 'while read l; do :; done'");
-    let id =
-        team.server().run(&["new-window", "-d", "-P", "-F", "#{pane_id}", lead]).unwrap().remove(0);
+    let id = team.open_window(lead);
     let join = |name: &str| format!("agent join {name} --pane {id} {socket}");
     team.bed.ok(&(join("lead") + " --role conductor"));
-    let line = team.member("lead");
-    assert_eq!((&line["state"], &line["role"]), (&"idle".into(), &"conductor".into()));
-    assert_eq!((&line["pane"], &line["generation"]), (&id.as_str().into(), &1.into()));
+    let lead = json!({ "state": "idle", "role": "conductor", "pane": id, "generation": 1 });
+    team.member("lead").fits(lead);
     assert!(team.bed.ok(&join("lead")).contains("already"));
     team.bed.fails(1, &join("second")).has(["belongs to lead"]);
     team.bed.fails(1, &join("worker-1")).has(["worker-1 is up in pane"]);
@@ -223,10 +221,7 @@ fn agents_that_run_already_are_found_and_taken_into_the_team() {
     write_program(&claude, "#!/bin/sh\nwhile read l; do :; done\n");
     let lines =
         [format!("sh -c '{0}; {0}'", claude.display()), format!("exec {}", claude.display())];
-    let panes = lines.map(|line| {
-        let new = ["new-window", "-d", "-P", "-F", "#{pane_id}", line.as_str()];
-        team.server().run(&new).unwrap().remove(0)
-    });
+    let panes = lines.map(|line| team.open_window(&line));
     let list = || objects(&team.bed.ok(&format!("agent adopt {socket} --json")));
     eventually("both are found", || list().len() == 2);
     assert!(list().iter().all(|it| it["provider"] == "claude" && it["agent"].is_null()));
@@ -289,8 +284,7 @@ fn attaching_shows_the_agents_window() {
     eventually("a client is attached", shown);
     drop(terminal);
     for (term, name) in [("nope-256", "`nope-256`"), ("", "not set")] {
-        let mut command = team.bed.command(&["agent", "attach", "worker-2"]);
-        let said = ran(command.env("TERM", term).output().unwrap());
+        let said = team.bed.run_in(&[("TERM", term)], "agent attach worker-2");
         let helps = "hint: `TERM=xterm-256color ensemble agent attach worker-2`";
         said.ends(1).says([&format!("TERM is {name}"), helps]);
     }

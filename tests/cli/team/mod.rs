@@ -166,6 +166,17 @@ impl Team {
         all.into_iter().map(|record| record["data"].clone()).collect()
     }
 
+    /// Opens a window of the session `crew` and returns the id of its pane.
+    pub(super) fn open_window(&self, command: &str) -> String {
+        let window = ["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", command];
+        self.server().run(&window).unwrap().remove(0)
+    }
+
+    pub(super) fn wait_for_screen(&self, pane: &str, text: &str) {
+        let screen = || self.server().run(&["capture-pane", "-p", "-t", pane]).unwrap().join("\n");
+        eventually(&format!("{pane} shows {text}"), || screen().contains(text));
+    }
+
     /// `ensemble up`, as objects by agent; the first is about the session.
     #[track_caller]
     pub(super) fn up(&self) -> Vec<Value> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::hooked::hooked;
 use super::{Team, holds, kill, of};
-use crate::bed::{Bed, objects, program, ran};
+use crate::bed::{Bed, end, objects, program};
 use crate::tmux_support::eventually;
 
 /// Says no to every request for its shutdown, and works on.
@@ -242,22 +242,9 @@ fn an_agent_that_is_started_while_its_team_leaves_is_asked_as_well() {
     eventually("it has left", || team.member("worker-1")["state"] == "shutdown");
     fs::write(&row, started).unwrap();
     drop(lock);
-    let down = ran(down.wait_with_output().unwrap());
+    let down = end(down);
     assert_eq!((down.code, down.stdout.matches("worker-1").count()), (0, 2), "{down:?}");
     assert_eq!(team.member("worker-1")["state"], "shutdown");
-}
-
-#[test]
-fn an_agent_that_has_gone_is_not_waited_for() {
-    let team = Team::with(&["worker-1"], "");
-    team.up();
-    team.wait_for_puppet("worker-1");
-    kill(team.pane("worker-1").pid);
-    team.wait_for_state("worker-1", "gone");
-    // Far below its deadline of two minutes.
-    team.bed.run("request shutdown worker-1 --as operator --wait 60s").ends(0);
-    assert_eq!(team.member("worker-1")["state"], "shutdown");
-    team.bed.ok("down --force");
 }
 
 /// The generation that was asked determines whom the decision is about, and not a wall clock.
@@ -278,7 +265,7 @@ fn a_clock_that_was_set_back_since_the_start_forgets_no_shutdown() {
 }
 
 #[test]
-fn one_that_dies_without_an_answer_is_not_waited_for() {
+fn an_agent_that_dies_or_has_gone_is_not_waited_for() {
     let team = Team::with(&["worker-1"], "poll_interval: 1\n");
     team.up();
     team.wait_for_puppet("worker-1");
@@ -291,6 +278,14 @@ fn one_that_dies_without_an_answer_is_not_waited_for() {
             && team.member("worker-1")["state"] == "shutdown"
     });
     assert_eq!(team.records("worker_release")[0]["how"], "forced");
+    team.bed.ok("down --force");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    kill(team.pane("worker-1").pid);
+    team.wait_for_state("worker-1", "gone");
+    // Far below its deadline of two minutes.
+    team.bed.run("request shutdown worker-1 --as operator --wait 60s").ends(0);
+    assert_eq!(team.member("worker-1")["state"], "shutdown");
     team.bed.ok("down --force");
 }
 
@@ -344,7 +339,7 @@ fn an_interrupted_down_takes_back_what_it_has_asked() {
     let down = team.bed.start("down --deadline 10m");
     eventually("it asks", || !team.bed.json("request list --pending").is_empty());
     kill_process(Pid::from_raw(down.id().cast_signed()).unwrap(), Signal::INT).unwrap();
-    let ended = ran(down.wait_with_output().unwrap());
+    let ended = end(down);
     ended.ends(1);
     for said in
         ["asked one to shut down; agents that have not answered in", "one stay, and the request is"]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Team, kill, of};
-use crate::bed::{Bed, Ran, SaidText as _, is_running, program, ran, write_program};
+use crate::bed::{Bed, Ran, SaidText as _, is_running, program, ran, words, write_program};
 use crate::tmux_support::eventually;
 
 /// Draws what Claude Code shows, answers pings, takes its mail when it is notified, and goes when
@@ -242,47 +242,24 @@ fn a_dialog_behind_a_composer_is_said() {
 }
 
 #[test]
-fn a_request_that_waits_says_which_dialog_it_waits_for() {
+fn the_dialog_of_an_agent_that_is_asked_and_of_one_that_joins_is_said() {
     let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
     ok(&team, &["up"]);
     let asked = run(&team, &["request", "shutdown", "cora", "--as", "operator", "--wait", "5s"]);
     asked.ends(3);
     let said = "cora waits for you: trust; ensemble agent attach cora";
     assert_eq!(asked.stderr.matches(said).count(), 1, "{asked:?}");
+    let here = team.here("").display().to_string();
+    let command = format!("env HERE={here} ENSEMBLE_AGENT_ID=hand {here}/bin/trust/claude");
+    let pane = team.open_window(&command);
+    team.wait_for_screen(&pane, "trust");
+    let joined = ok(&team, &words(&join(&team, "hand", &pane, "claude")));
+    joined.finishes("hand waits for you: trust; ensemble agent attach hand\n");
 }
 
-#[test]
-fn a_dialog_of_an_agent_that_joins_is_said() {
-    let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
-    ok(&team, &["up"]);
-    let (server, here) = (team.server(), team.here("").display().to_string());
-    let command = format!("env HERE={here} ENSEMBLE_AGENT_ID=hand {here}/bin/trust/claude");
-    let opened =
-        server.run(&["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command]);
-    let pane = opened.unwrap().remove(0);
-    eventually("the dialog is there", || {
-        server
-            .run(&["capture-pane", "-p", "-t", &pane])
-            .unwrap()
-            .iter()
-            .any(|l| l.contains("trust"))
-    });
-    let socket = server.socket().display().to_string();
-    let joined = ok(
-        &team,
-        &[
-            "agent",
-            "join",
-            "hand",
-            "--pane",
-            &pane,
-            "--tmux-socket",
-            &socket,
-            "--provider",
-            "claude",
-        ],
-    );
-    joined.finishes("hand waits for you: trust; ensemble agent attach hand\n");
+fn join(team: &Team, name: &str, pane: &str, provider: &str) -> String {
+    let socket = team.server().socket().display().to_string();
+    format!("agent join {name} --pane {pane} --tmux-socket {socket} --provider {provider}")
 }
 
 #[test]
@@ -336,34 +313,21 @@ const WARNED: &str = "was not started as `codex --no-daemon`";
 fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
     let team = team("/bin/dash", &[("named", "claude")]);
     ok(&team, &["up"]);
-    let (server, here) = (team.server(), team.here("").display().to_string());
-    let socket = server.socket().display().to_string();
+    let here = team.here("").display().to_string();
     let started = |name: &str, options: &str| {
         let command = format!("env HERE={here} ENSEMBLE_AGENT_ID={name} {here}/bin/codex{options}");
-        let window = ["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command];
-        let pane = server.run(&window).unwrap().remove(0);
+        let pane = team.open_window(&command);
         let file = team.here(&format!("{name}.env"));
         eventually("it has started", || file.exists());
         pane
     };
     for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
         let pane = started(name, options);
-        let arguments = [
-            "agent",
-            "join",
-            name,
-            "--pane",
-            &pane,
-            "--tmux-socket",
-            &socket,
-            "--provider",
-            "codex",
-        ];
-        let joined = run(&team, &arguments);
+        let joined = run(&team, &words(&join(&team, name, &pane, "codex")));
         joined.ends(0);
-        let is_warned = joined.stderr.contains(WARNED);
-        assert_eq!(is_warned, warned, "{name}: {joined:?}");
+        assert_eq!(joined.stderr.contains(WARNED), warned, "{name}: {joined:?}");
     }
+    let socket = team.server().socket().display().to_string();
     let pane = started("taken", "");
     run(&team, &["agent", "adopt", &pane, "--tmux-socket", &socket]).ends(0).says([WARNED]);
 }
@@ -419,18 +383,14 @@ fn an_interactive_shell_is_the_agent_once_it_runs_there() {
         program().display(),
         team.here("bin").display()
     );
-    let opened =
-        server.run(&["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &shell]);
-    let pane = opened.unwrap().remove(0);
+    let pane = team.open_window(&shell);
     let socket = server.socket().display().to_string();
-    let at = ["--pane", &pane, "--tmux-socket", &socket, "--provider", "claude"];
-    eventually("the shell shows its prompt", || {
-        server.run(&["capture-pane", "-p", "-t", &pane]).unwrap().iter().any(|l| l.contains('❯'))
-    });
-    let joined = run(&team, &[&["agent", "join", "hand"][..], &at].concat());
+    team.wait_for_screen(&pane, "❯");
+    let at = format!("--pane {pane} --tmux-socket {socket} --provider claude");
+    let joined = run(&team, &words(&format!("agent join hand {at}")));
     joined.ends(0).says(["warning: no claude runs in pane"]);
     ok(&team, &["mailbox", "add", "other"]);
-    let bound = run(&team, &[&["mailbox", "bind", "other"][..], &at].concat());
+    let bound = run(&team, &words(&format!("mailbox bind other {at}")));
     bound.ends(0).says(["no claude runs in pane"]);
     team.wait_for_state("hand", "gone");
     assert_eq!(team.bed.object("agent inspect hand")["would"]["open"]["allowed"], true);

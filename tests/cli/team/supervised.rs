@@ -4,12 +4,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Team, holds, kill};
 use crate::bed::{
-    Bed, JsonMembers as _, SaidText as _, git, objects, program, to_end, write_program,
+    Bed, JsonMembers as _, SaidText as _, end, git, objects, program, terminate, to_end,
+    write_program,
 };
 use crate::tmux_support::eventually;
 
@@ -111,7 +111,7 @@ fn a_busy_supervised_agent_finishes_its_task_first_and_claims_nothing() {
     });
     add(&team, "t2");
     fs::write(team.here("go"), "").unwrap();
-    crate::bed::ran(asker.wait_with_output().unwrap()).ends(0).shows(["t1 is finished"]);
+    end(asker).ends(0).shows(["t1 is finished"]);
     assert_eq!(status(&team.bed, "t1"), "READY_FOR_REVIEW");
     assert_eq!(status(&team.bed, "t2"), "UNCLAIMED");
 }
@@ -226,10 +226,9 @@ fn a_supervisor_outside_of_the_panes_is_a_row_and_answers_too() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert_eq!(row().unwrap()["state"], "gone");
-    let mut next = bed.start("agent supervise --role coder --id coder-1 -- sleep 600");
+    let next = bed.start("agent supervise --role coder --id coder-1 -- sleep 600");
     eventually("the next one is up", || row().unwrap()["state"] == "idle");
-    kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
-    assert!(next.wait().unwrap().success());
+    terminate(next);
     assert_eq!(row().unwrap()["ended"]["how"], "exited");
 }
 
