@@ -4,7 +4,6 @@ mod addresses;
 mod admission;
 mod agent_texts;
 mod api;
-mod asker;
 mod assign;
 mod bad_parts;
 mod bed;
@@ -16,14 +15,12 @@ mod codex_server;
 mod contract;
 mod conversation;
 mod dead_ends;
-mod deep;
 mod demo;
 mod dispatch;
 mod door;
 mod doors;
 mod edges;
 mod ends;
-mod events;
 #[cfg(feature = "otlp")]
 mod export;
 #[path = "../support/git.rs"]
@@ -46,7 +43,6 @@ mod mcp_client;
 #[cfg(feature = "nats")]
 #[path = "../support/nats/server.rs"]
 mod nats_server;
-mod new_task;
 mod picture;
 mod planning;
 #[cfg(all(feature = "nats", feature = "postgres"))]
@@ -66,8 +62,6 @@ mod servers_access;
 #[cfg(feature = "nats")]
 mod servers_board;
 #[cfg(feature = "nats")]
-mod servers_control;
-#[cfg(feature = "nats")]
 mod servers_credentials;
 #[cfg(feature = "nats")]
 mod servers_failures;
@@ -81,10 +75,7 @@ mod servers_reports;
 mod servers_requests;
 #[cfg(all(feature = "nats", feature = "postgres"))]
 mod servers_steps;
-#[cfg(feature = "nats")]
-mod servers_verbs;
 mod session_page;
-mod several_users;
 mod shell;
 mod sources;
 mod step;

@@ -3,14 +3,11 @@
 mod agree;
 mod alerts;
 mod crash;
-mod events;
 mod five_tasks;
 mod hooked;
 mod hour;
 mod identity;
 mod lifecycle;
-mod mail_starts;
-mod moved;
 mod reopened;
 mod revived;
 mod seen;
