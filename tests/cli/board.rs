@@ -119,8 +119,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
 
     let before = text(&bed);
     let ran = edit(&bed, "sed -i 's/UNCLAIMED/CLAIMED/'");
-    assert_eq!(ran.code, 4);
-    ran.says(["tasks[0].assigned_to: is missing", "the board is as it was; your copy is"]);
+    ran.ends(4).says(["tasks[0].assigned_to: is missing", "the board is as it was; your copy is"]);
     assert_eq!((text(&bed), kept(&bed).len()), (before, 1));
 
     let program = crate::bed::program().display();
@@ -128,8 +127,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
         &bed,
         &format!("f() {{ sed -i 's/first/1st/' $1; {program} task add x -d x --draft; }}; f"),
     );
-    assert_eq!(ran.code, 1);
-    ran.says(["the board has changed since"]);
+    ran.ends(1).says(["the board has changed since"]);
     assert!(text(&bed).contains("id: x") && !text(&bed).contains("1st"));
     assert_eq!(kept(&bed).len(), 2);
     assert!(edit(&bed, "false").stderr.contains("the editor failed"));

@@ -125,10 +125,9 @@ fn a_message_is_sent_received_extended_and_settled_with_its_headers_and_stored_o
     let sent = bed.object(
         "send --to w1 --as boss --type task --id t-1 --task T7 --attempt 2 --correlation r9 -m do",
     );
-    assert_eq!(
-        sent,
-        json!({ "id": "t-1", "mailbox": "w1", "state": "stored", "already_stored": false })
-    );
+    let stored =
+        json!({ "id": "t-1", "mailbox": "w1", "state": "stored", "already_stored": false });
+    assert_eq!(sent, stored);
     let text = bed.ok("recv --as w1 --lease 90s");
     let expected = "Task T7 (attempt 2) from boss (unverified sender: it gives you no permissions):\n\
         ```\ndo\n```\n\
@@ -140,35 +139,6 @@ fn a_message_is_sent_received_extended_and_settled_with_its_headers_and_stored_o
     bed.fails(1, "send --to w1 --id once -m y").has(["different content"]);
     bed.ok("recv --as w1 --body");
     bed.fails(3, "recv --as w1");
-}
-
-#[test]
-fn a_broadcast_reaches_all_but_the_sender_under_one_id() {
-    let bed = Bed::new();
-    let sent = bed.json("send --broadcast --as w1 -m stop");
-    let mailboxes: Vec<_> = sent.iter().map(|line| line["mailbox"].as_str().unwrap()).collect();
-    assert_eq!(mailboxes, ["conductor", "dispatch"]);
-    assert_eq!(sent[0]["id"], sent[1]["id"]);
-    let id = sent[0]["id"].as_str().unwrap();
-    // The id alone is ambiguous, but not for one who holds it.
-    bed.ok("recv --as dispatch");
-    bed.fails(1, &format!("settle {id} --as w1")).has(["several mailboxes"]);
-    bed.ok(&format!("settle {id} --as dispatch"));
-    bed.ok("recv --as w2 --mailbox conductor");
-    bed.ok(&format!("mailbox release {id} --mailbox conductor"));
-}
-
-#[test]
-fn several_recipients_are_all_known_or_nothing_is_sent() {
-    let bed = Bed::new();
-    let refused = bed.fails(3, "send --to w1 --to dispach -m x");
-    refused.has(["no mailbox `dispach`: did you mean dispatch?"]);
-    refused.has(["hint: there are conductor, dispatch, operator, w1"]).lacks(["--create"]);
-    bed.fails(3, "recv --as w1");
-    let sent = bed.ok("send --to w1,new-one --to w1 --create -m x");
-    assert_eq!(sent.lines().count(), 1, "one id, once");
-    assert_eq!(bed.ok("recv --as w1 --body"), "x");
-    assert_eq!(bed.ok("recv --as new-one --body"), "x");
 }
 
 #[test]
@@ -209,7 +179,7 @@ fn release_gives_back_at_once_or_later_or_for_good() {
 }
 
 #[test]
-fn only_the_holder_of_this_delivery_may_go_on() {
+fn only_the_holder_of_this_delivery_may_go_on_and_a_broadcast_has_one_id() {
     let bed = Bed::new();
     let id = bed.send("x");
     bed.ok("recv --as w1");
@@ -220,10 +190,21 @@ fn only_the_holder_of_this_delivery_may_go_on() {
     bed.ok(&format!("settle {id} --as w1 --epoch 2"));
     bed.fails(1, &format!("settle {id} --as w1")).has(["it is settled"]);
     bed.fails(3, "settle no-such-id");
+    let sent = bed.json("send --broadcast --as w1 -m stop");
+    let mailboxes: Vec<_> = sent.iter().map(|line| line["mailbox"].as_str().unwrap()).collect();
+    assert_eq!(mailboxes, ["conductor", "dispatch"]);
+    assert_eq!(sent[0]["id"], sent[1]["id"]);
+    let id = sent[0]["id"].as_str().unwrap();
+    // The id alone is ambiguous, but not for one who holds it.
+    bed.ok("recv --as dispatch");
+    bed.fails(1, &format!("settle {id} --as w1")).has(["several mailboxes"]);
+    bed.ok(&format!("settle {id} --as dispatch"));
+    bed.ok("recv --as w2 --mailbox conductor");
+    bed.ok(&format!("mailbox release {id} --mailbox conductor"));
 }
 
 #[test]
-fn mailboxes_are_added_listed_and_removed() {
+fn mailboxes_are_added_listed_and_removed_and_several_are_all_known_or_nothing_is_sent() {
     let bed = Bed::new();
     let added = bed.object("mailbox add w2 --capacity 3 --lease 1h --done-days 1");
     let keys_expected = ["mailbox", "capacity", "attempts_max", "lease_seconds", "done_days"];
@@ -236,6 +217,14 @@ fn mailboxes_are_added_listed_and_removed() {
     bed.fails(1, "mailbox remove w2").has(["1 unfinished message", "--force"]);
     assert_eq!(bed.ok("mailbox remove w2 --force"), "removed mailbox w2\n");
     assert!(!bed.mailbox("w2").exists());
+    let refused = bed.fails(3, "send --to w1 --to dispach -m x");
+    refused.has(["no mailbox `dispach`: did you mean dispatch?"]);
+    refused.has(["hint: there are conductor, dispatch, operator, w1"]).lacks(["--create"]);
+    bed.fails(3, "recv --as w1");
+    let sent = bed.ok("send --to w1,new-one --to w1 --create -m x");
+    assert_eq!(sent.lines().count(), 1, "one id, once");
+    assert_eq!(bed.ok("recv --as w1 --body"), "x");
+    assert_eq!(bed.ok("recv --as new-one --body"), "x");
 }
 
 #[test]
@@ -283,8 +272,5 @@ fn a_sender_that_floods_a_mailbox_is_refused_and_others_are_not() {
     bed.ok("recv --as w1");
     bed.ok("send --to w1 --as mad -m 5");
     let recorded = bed.json("log --type mailbox.quota");
-    assert_eq!(
-        (&recorded[0]["actor"], &recorded[0]["data"]["messages"]),
-        (&"mad".into(), &3.into())
-    );
+    assert!(recorded[0]["actor"] == "mad" && recorded[0]["data"]["messages"] == 3, "{recorded:?}");
 }

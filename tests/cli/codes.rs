@@ -45,9 +45,7 @@ fn busy_is_75() {
     bed.ok("send --to small -m 1");
     bed.fails(75, "send --to small -m 2").has(["is full (it holds 1)"]);
     // The others get theirs nevertheless.
-    let ran = bed.run("send --to small --to w1 -m 3 --json");
-    assert_eq!(ran.code, 75);
-    ran.shows(["\"mailbox\":\"w1\""]);
+    bed.run("send --to small --to w1 -m 3 --json").ends(75).shows(["\"mailbox\":\"w1\""]);
 }
 
 #[test]
@@ -56,8 +54,9 @@ fn fsck_is_0_when_clean_4_when_not_0_when_repaired_and_notes_what_harms_nothing(
     assert_eq!(bed.ok("admin fsck"), "clean\n");
     std::fs::write(bed.mailbox("w1/new/stray.txt"), "x").unwrap();
     let ran = bed.run("admin fsck");
-    assert_eq!(ran.code, 4);
-    ran.shows(["can be repaired  mailbox/w1/new/stray.txt"]).says(["1 problem left", "--repair"]);
+    ran.ends(4)
+        .shows(["can be repaired  mailbox/w1/new/stray.txt"])
+        .says(["1 problem left", "--repair"]);
     let findings = crate::bed::objects(&bed.run("admin fsck --json").stdout);
     assert_eq!(crate::bed::keys(&findings[0]), ["path", "problem", "repair", "repaired"]);
     assert!(bed.ok("admin fsck --repair").contains("repaired"));

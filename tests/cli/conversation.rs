@@ -87,7 +87,7 @@ fn a_person_is_answered_and_reads_it_as_a_conversation() {
 }
 
 #[test]
-fn what_a_person_reads_under_json_is_settled_and_says_how_to_answer() {
+fn what_a_person_reads_is_settled_and_a_request_stays_until_it_is_decided() {
     let bed = Bed::new();
     bed.ok("send --to operator --as w1 -m 'all-green'");
     let read = bed.object("recv");
@@ -101,11 +101,6 @@ fn what_a_person_reads_under_json_is_settled_and_says_how_to_answer() {
     std::fs::remove_dir_all(bed.mailbox("operator")).unwrap();
     bed.ok("send --to operator --as w1 -m again");
     assert!(bed.ok("recv").contains("w1 wrote, "));
-}
-
-#[test]
-fn a_request_to_the_person_stays_until_it_is_decided() {
-    let bed = Bed::new();
     bed.write_file("plan.md", "count");
     let asked = bed.object("request plan -f plan.md --task t1 --to operator --as w1");
     let id = asked["request_id"].as_str().unwrap();

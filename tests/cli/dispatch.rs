@@ -164,10 +164,7 @@ fn works_off_a_batch(team: &Team, is_here: bool) {
         all.iter().find(|result| result["task_id"] == task).unwrap().clone()
     };
     assert_eq!(result("d")["worker_id"], "worker-2");
-    assert_eq!(
-        (&result("e")["status"], &result("f")["status"]),
-        (&"failed".into(), &"blocked".into())
-    );
+    assert_eq!(["e", "f"].map(|task| result(task)["status"].clone()), ["failed", "blocked"]);
     let begun = team.begun();
     let mut once: Vec<&str> = begun.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
     let c = once.iter().position(|line| *line == "c 1").unwrap();

@@ -82,11 +82,7 @@ fn doctor_says_what_an_old_tmux_lacks_and_that_no_watcher_runs() {
         told.has([expected, "warn  watcher      not running", "-> `ensemble admin watch &`"]);
     }
     // `status` says the same.
-    assert!(
-        bed.ok("status").contains("watcher not running: `ensemble admin watch &`"),
-        "{}",
-        bed.ok("status")
-    );
+    bed.ok("status").has(["watcher not running: `ensemble admin watch &`"]);
 }
 
 #[test]

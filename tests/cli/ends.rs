@@ -23,10 +23,8 @@ fn a_report_settles_its_message_and_settling_it_afterwards_is_no_mistake() {
     let id = task(&bed, "t-1");
     let said = bed.object("report t-1 --status success --lint off --as w1");
     assert_eq!(said["settled"], json!([id]));
-    assert_eq!(
-        bed.ok(&format!("settle {id} --as w1")),
-        format!("{id} was settled by the report of t-1\n")
-    );
+    let said = bed.ok(&format!("settle {id} --as w1"));
+    assert_eq!(said, format!("{id} was settled by the report of t-1\n"));
     let again = bed.object(&format!("settle {id} --as w1 --epoch 1"));
     again.fits(json!({ "state": "settled", "already_settled": true }));
     bed.fails(3, "recv --as w1 --mailbox coders");
@@ -77,10 +75,7 @@ fn recv_says_how_long_it_holds_how_many_wait_and_the_commands_that_go_on() {
     let got = bed.object("recv --as w1");
     let id = got["id"].as_str().unwrap();
     assert_eq!(got["waiting"], 2);
-    assert!(
-        got["held"].as_str().unwrap().starts_with("for 5m, until you report or settle"),
-        "{got}"
-    );
+    got["held"].as_str().unwrap().begins("for 5m, until you report or settle");
     let settle = got["commands"]["settle"].as_str().unwrap();
     let short = settle.strip_prefix("ensemble settle ").unwrap().strip_suffix(" --as w1").unwrap();
     assert!(id.starts_with(short) && short.len() < id.len(), "{settle}");
@@ -144,11 +139,8 @@ fn each_way_to_end_a_task_is_recorded_once() {
     let mut ended = (0, 0);
     let mut check = |what: &str, complete: usize, failed: usize| {
         ended = (ended.0 + complete, ended.1 + failed);
-        assert_eq!(
-            (of(&bed, "task_complete").len(), of(&bed, "task_failed").len()),
-            ended,
-            "{what}"
-        );
+        let found = (of(&bed, "task_complete").len(), of(&bed, "task_failed").len());
+        assert_eq!(found, ended, "{what}");
     };
     let take = |task: &str| {
         bed.ok(&format!("send --to w1 --type task --task {task} -m work"));

@@ -319,10 +319,8 @@ fn events_tell_the_state() {
     assert_eq!(state("notification", prompt), is("blocked", "Claude needs you"));
     let other = json!({ "notification_type": "auth_success" });
     assert_eq!(state("notification", other), is("blocked", "Claude needs you"));
-    assert_eq!(
-        state("notification", json!({ "notification_type": "idle_prompt" })),
-        is("idle", "")
-    );
+    let idle = json!({ "notification_type": "idle_prompt" });
+    assert_eq!(state("notification", idle), is("idle", ""));
     assert_eq!(state("failure", json!({ "error": "rate_limit" })), is("limited", "rate_limit"));
     assert_eq!(state("failure", json!({ "error": "server_error" })), is("failed", "server_error"));
     assert_eq!(state("end", json!({ "reason": "clear" })), is("failed", "server_error"));

@@ -70,6 +70,13 @@ impl Screen {
     }
 
     #[track_caller]
+    pub(crate) fn shows_all<const N: usize>(&self, texts: [&str; N]) {
+        for text in texts {
+            self.shows(text);
+        }
+    }
+
+    #[track_caller]
     pub(crate) fn shows_no_more(&self, text: &str) {
         let shown = || !self.text().contains(text);
         eventually(&format!("the screen shows `{text}` no more:\n{}", self.text()), shown);
@@ -80,25 +87,11 @@ impl Screen {
     }
 }
 
-struct Viewed {
-    bed: Bed,
-    screen: Screen,
-}
-
-impl Viewed {
-    fn start(verb: &str, size: (u16, u16)) -> Self {
-        let bed = troubled();
-        let screen = Screen::start(&bed.project(), verb, size);
-        Self { bed, screen }
-    }
-}
-
-impl std::ops::Deref for Viewed {
-    type Target = Screen;
-
-    fn deref(&self) -> &Screen {
-        &self.screen
-    }
+/// A project with troubles, and its view.
+fn viewed(verb: &str, size: (u16, u16)) -> (Bed, Screen) {
+    let bed = troubled();
+    let screen = Screen::start(&bed.project(), verb, size);
+    (bed, screen)
 }
 
 fn troubled() -> Bed {
@@ -116,86 +109,83 @@ fn troubled() -> Bed {
 
 #[test]
 fn what_needs_a_person_is_seen_at_once_and_helped_by_keys() {
-    let viewed = Viewed::start("top", (80, 24));
-    viewed.shows("NEEDS YOU: 2");
-    viewed.shows("w1 waits for conductor to decide on its plan");
-    viewed.shows("task t-dead of w1 is a dead letter");
-    viewed.shows("dead retry dead-1");
-    let screen = viewed.text();
-    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
-    let heading = screen.lines().next().unwrap();
+    let (bed, screen) = viewed("top", (80, 24));
+    screen.shows_all(["NEEDS YOU: 2", "w1 waits for conductor to decide on its plan"]);
+    screen.shows_all(["task t-dead of w1 is a dead letter", "dead retry dead-1"]);
+    let text = screen.text();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let heading = text.lines().next().unwrap();
     assert!(heading.ends_with("watcher not running"), "a command is whole or left out: {heading}");
     // A change is seen without a key.
-    viewed.bed.send("news");
-    viewed.shows("operator -> w1  news");
+    bed.send("news");
+    screen.shows("operator -> w1  news");
 
-    viewed.shows(">!  w1 waits for conductor");
-    viewed.press(&["C-x", "?"]);
-    viewed.shows("run the command of the selected need");
-    viewed.press(&["q", "x"]);
-    viewed.shows("    the plan");
-    viewed.press(&["y"]);
-    viewed.shows("--approve --as conductor`? y/n");
-    viewed.press(&["z"]);
-    viewed.shows("enter look");
-    assert!(viewed.bed.ok("request list --json").contains("\"pending\""));
-    viewed.press(&["y"]);
-    viewed.shows("? y/n");
-    viewed.press(&["y"]);
-    viewed.shows_no_more("to decide on");
-    assert!(viewed.bed.ok("request list --json").contains("\"approved\""));
-    viewed.shows(">!  task t-dead");
+    screen.shows(">!  w1 waits for conductor");
+    screen.press(&["C-x", "?"]);
+    screen.shows("run the command of the selected need");
+    screen.press(&["q", "x"]);
+    screen.shows("    the plan");
+    screen.press(&["y"]);
+    screen.shows("--approve --as conductor`? y/n");
+    screen.press(&["z"]);
+    screen.shows("enter look");
+    assert!(bed.ok("request list --json").contains("\"pending\""));
+    screen.press(&["y"]);
+    screen.shows("? y/n");
+    screen.press(&["y"]);
+    screen.shows_no_more("to decide on");
+    assert!(bed.ok("request list --json").contains("\"approved\""));
+    screen.shows(">!  task t-dead");
 
-    viewed.press(&["x"]);
-    viewed.shows("run `ensemble dead retry dead-1`? y/n");
-    viewed.press(&["y"]);
-    viewed.shows("nothing needs you");
-    viewed.bed.ok("inbox w1 --json").has(["dead-1"]);
-    viewed.press(&["q"]);
-    viewed.shows("left 0 icanon");
+    screen.press(&["x"]);
+    screen.shows("run `ensemble dead retry dead-1`? y/n");
+    screen.press(&["y"]);
+    screen.shows("nothing needs you");
+    bed.ok("inbox w1 --json").has(["dead-1"]);
+    screen.press(&["q"]);
+    screen.shows("left 0 icanon");
 }
 
 #[test]
 fn a_story_a_filter_and_a_message_are_keys_away() {
-    let viewed = Viewed::start("", (200, 50));
-    viewed.shows("NEEDS YOU: 2");
-    viewed.press(&["Down", "Enter"]);
-    viewed.shows("story of dead-1");
-    viewed.shows(" -> w1, ");
-    viewed.shows("a dead letter (`ensemble dead show dead-1`)");
-    viewed.press(&["q"]);
-    viewed.shows("enter look");
+    let (bed, screen) = viewed("", (200, 50));
+    screen.shows("NEEDS YOU: 2");
+    screen.press(&["Down", "Enter"]);
+    screen.shows_all(["story of dead-1", " -> w1, "]);
+    screen.shows("a dead letter (`ensemble dead show dead-1`)");
+    screen.press(&["q"]);
+    screen.shows("enter look");
     // Once the request of a story is decided, no key there answers the request that is selected instead.
-    viewed.bed.ok("request plan plan.md --task t2 --to conductor --as w1");
-    viewed.shows("NEEDS YOU: 3");
-    viewed.press(&["Home", "Enter"]);
-    viewed.shows("story of ");
-    let text = viewed.text();
+    bed.ok("request plan plan.md --task t2 --to conductor --as w1");
+    screen.shows("NEEDS YOU: 3");
+    screen.press(&["Home", "Enter"]);
+    screen.shows("story of ");
+    let text = screen.text();
     let (_, story) = text.split_once("story of ").unwrap();
     let (id, _) = story.split_once(' ').unwrap();
-    viewed.bed.ok(&format!("request answer {id} --approve --as conductor"));
-    viewed.shows("NEEDS YOU: 2");
-    viewed.press(&["y"]);
-    viewed.shows("enter look");
-    viewed.press(&["/"]);
-    viewed.press(&["-l", "t-dead"]);
-    viewed.press(&["Enter"]);
-    viewed.shows("filter: t-dead");
-    viewed.shows_no_more("to decide on");
+    bed.ok(&format!("request answer {id} --approve --as conductor"));
+    screen.shows("NEEDS YOU: 2");
+    screen.press(&["y"]);
+    screen.shows("enter look");
+    screen.press(&["/"]);
+    screen.press(&["-l", "t-dead"]);
+    screen.press(&["Enter"]);
+    screen.shows("filter: t-dead");
+    screen.shows_no_more("to decide on");
     // What is pasted is text: it quits nothing, and sends nothing.
-    let pasted = viewed.tmux.dir.path().join("pasted");
+    let pasted = screen.tmux.dir.path().join("pasted");
     fs::write(&pasted, "there?\nq").unwrap();
-    viewed.tmux.server.run(&["load-buffer", pasted.to_str().unwrap()]).unwrap();
-    let paste = || viewed.tmux.server.run(&["paste-buffer", "-p", "-t", "%0"]).unwrap();
+    screen.tmux.server.run(&["load-buffer", pasted.to_str().unwrap()]).unwrap();
+    let paste = || screen.tmux.server.run(&["paste-buffer", "-p", "-t", "%0"]).unwrap();
     paste();
-    viewed.press(&["s"]);
-    viewed.press(&["-l", "are you "]);
+    screen.press(&["s"]);
+    screen.press(&["-l", "are you "]);
     paste();
-    viewed.shows("to w1: are you there? q_");
-    viewed.press(&["Enter"]);
-    eventually("it is sent", || viewed.bed.run("recv --as w1").stdout.contains("are you there? q"));
-    viewed.press(&["C-c"]);
-    viewed.shows("left 0 icanon");
+    screen.shows("to w1: are you there? q_");
+    screen.press(&["Enter"]);
+    eventually("it is sent", || bed.run("recv --as w1").stdout.contains("are you there? q"));
+    screen.press(&["C-c"]);
+    screen.shows("left 0 icanon");
 }
 
 #[test]
@@ -223,13 +213,13 @@ fn a_need_that_no_answer_decides_is_not_answered_by_a_key() {
 
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was_and_a_view_ends_with_its_terminal() {
-    let viewed = Viewed::start("top", (80, 24));
-    viewed.shows("NEEDS YOU: 2");
-    let pid = viewed.pid();
+    let (bed, screen) = viewed("top", (80, 24));
+    screen.shows("NEEDS YOU: 2");
+    let pid = screen.pid();
     kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::TERM).unwrap();
-    viewed.shows("left 0 icanon");
-    assert!(!viewed.text().contains("NEEDS YOU"), "the screen of before is back");
-    let screen = Screen::start(&viewed.bed.project(), "top", (80, 24));
+    screen.shows("left 0 icanon");
+    assert!(!screen.text().contains("NEEDS YOU"), "the screen of before is back");
+    let screen = Screen::start(&bed.project(), "top", (80, 24));
     screen.shows("NEEDS YOU: 2");
     let pid = screen.pid();
     screen.tmux.server.run(&["kill-server"]).ok();
@@ -246,13 +236,13 @@ fn a_pipe_gets_no_live_view() {
 
 #[test]
 fn a_watched_status_shows_each_change_in_the_same_place() {
-    let viewed = Viewed::start("status --watch", (80, 24));
-    viewed.shows("NEEDS YOU: 2");
-    viewed.bed.ok("mailbox add later");
-    viewed.bed.ok("send --to later --type task --task t2 --id m2 -m work");
-    viewed.shows("later");
+    let (bed, screen) = viewed("status --watch", (80, 24));
+    screen.shows("NEEDS YOU: 2");
+    bed.ok("mailbox add later");
+    bed.ok("send --to later --type task --task t2 --id m2 -m work");
+    screen.shows("later");
     let headings = |text: String| text.lines().filter(|line| line.contains("NEEDS YOU")).count();
-    assert_eq!(headings(viewed.text()), 1, "{}", viewed.text());
+    assert_eq!(headings(screen.text()), 1, "{}", screen.text());
 }
 
 #[test]
@@ -265,9 +255,7 @@ fn a_thread_and_the_last_messages_of_a_mailbox_are_opened_from_their_lines() {
     let screen = Screen::start(&bed.project(), "top", (80, 24));
     screen.shows(">!  w1 answered you");
     screen.press(&["Enter"]);
-    screen.shows("story of");
-    screen.shows("operator -> w1  how many lines?");
-    screen.shows("w1 -> operator  forty-two");
+    screen.shows_all(["story of", "operator -> w1  how many lines?", "w1 -> operator  forty-two"]);
     // A mailbox that no agent reads, and the person's own one.
     screen.press(&["q", "Down"]);
     screen.shows(">  conductor      1 unread");
@@ -275,6 +263,5 @@ fn a_thread_and_the_last_messages_of_a_mailbox_are_opened_from_their_lines() {
     screen.shows("mailbox conductor: 1 message not read yet");
     screen.shows("operator -> conductor  look-here");
     screen.press(&["q", "End", "Enter"]);
-    screen.shows("operator, the person who runs this team");
-    screen.shows("Before that:");
+    screen.shows_all(["operator, the person who runs this team", "Before that:"]);
 }

@@ -164,7 +164,7 @@ fn a_message_is_waited_for_with_progress_taken_once_given_back_and_put_aside() {
 }
 
 #[test]
-fn a_client_is_told_when_its_inbox_or_its_requests_change() {
+fn a_client_is_told_of_changes_and_its_calls_are_read_as_it_writes_them() {
     let bed = Bed::new();
     let mut mcp = Mcp::of(&bed, "w1");
     assert_eq!(mcp.hello["capabilities"]["resources"]["subscribe"], true, "{}", mcp.hello);
@@ -186,77 +186,6 @@ fn a_client_is_told_when_its_inbox_or_its_requests_change() {
     assert_eq!(requests["requests"][0]["request_id"], "abc", "{text}");
     mcp.say(&about(8, "resources/unsubscribe", "ensemble://inbox"));
     assert!(mcp.answer()["error"].is_null());
-}
-
-#[test]
-fn only_messages_are_on_stdout_and_each_call_is_answered() {
-    let bed = Bed::new();
-    let mut mcp = Mcp::of(&bed, "w1");
-    // What a refused verb prints would fill the buffer of stdout, and be written into the middle of an answer.
-    for id in 1..=100 {
-        let params = json!({ "name": "shutdown_request", "arguments": { "agent": "w1" } });
-        mcp.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
-    }
-    let mut answered: Vec<u64> = (1..=100).map(|_| mcp.answer()["id"].as_u64().unwrap()).collect();
-    answered.sort_unstable();
-    assert_eq!(answered, (1..=100).collect::<Vec<u64>>());
-    drop(mcp.server.stdin.take());
-    assert!(mcp.answers.next().is_none(), "a line after the last answer");
-}
-
-#[test]
-fn tools_of_boards_cost_tokens_only_where_there_is_one_and_those_of_steps_are_always_there() {
-    let bed = Bed::new();
-    let mut mcp = Mcp::of(&bed, "w1");
-    mcp.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
-    assert!(mcp.answer().to_string().contains("submit_step_completion"));
-    let before = mcp.sizes().1;
-    bed.ok("board init");
-    mcp.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "whoami" } }));
-    // The notice and the answer, whichever is first.
-    let mut awaited = vec!["notifications/tools/list_changed", "known_by"];
-    while !awaited.is_empty() {
-        let line = mcp.answers.next().unwrap().unwrap();
-        awaited.retain(|word| !line.contains(word));
-    }
-    assert!(mcp.sizes().1 > before, "no tools came");
-}
-
-#[test]
-fn a_line_that_is_not_a_message_is_answered_with_an_error() {
-    let bed = Bed::new();
-    let mut mcp = Mcp::of(&bed, "w1");
-    let long =
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"x\":\"{}\"}}", "x".repeat(17 * 1024 * 1024));
-    let cut = r#"{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"\ud83d"}}"#;
-    let lines = [
-        ("{\"jsonrpc\":", -32700, Value::Null),
-        ("hello", -32700, Value::Null),
-        (long.as_str(), -32700, Value::Null),
-        ("{\"id\":7}", -32600, json!(7)),
-        ("[]", -32600, Value::Null),
-    ];
-    for (line, code, id) in lines {
-        writeln!(mcp.server.stdin.as_mut().unwrap(), "{line}").unwrap();
-        let said = mcp.answer();
-        let shown: String = line.chars().take(60).collect();
-        assert_eq!((&said["error"]["code"], &said["id"]), (&json!(code), &id), "{shown}: {said}");
-    }
-    writeln!(mcp.server.stdin.as_mut().unwrap(), "{cut}").unwrap();
-    let said = mcp.answer();
-    assert!(said["id"] == 3 && said["error"].is_null(), "half an emoji costs no call: {said}");
-    mcp.say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" }));
-    assert_eq!(mcp.answer()["id"], 9, "the client goes on");
-    let mut stdin = mcp.server.stdin.take().unwrap();
-    stdin.write_all(br#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).unwrap();
-    drop(stdin);
-    assert_eq!(mcp.answer()["id"], 10, "the last line needs no end");
-}
-
-#[test]
-fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
-    let bed = Bed::new();
-    let mut mcp = Mcp::of(&bed, "w1");
     let call = json!({ "to": "w1", "message": "y", "priority": 5.0 });
     let (text, wrapped) = (json!(call.to_string()), json!({ "arguments": call }));
     let twice = json!({ "input": call.to_string() });
@@ -283,6 +212,65 @@ fn calls_are_read_as_clients_write_them_or_say_what_is_wrong() {
         let said = mcp.answer();
         assert_eq!((&said["id"], &said["error"]["code"]), (&json!(5), &json!(code)), "{said}");
     }
+}
+
+#[test]
+fn only_messages_are_on_stdout_and_each_call_is_answered() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    // What a refused verb prints would fill the buffer of stdout, and be written into the middle of an answer.
+    for id in 1..=100 {
+        let params = json!({ "name": "shutdown_request", "arguments": { "agent": "w1" } });
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
+    }
+    let mut answered: Vec<u64> = (1..=100).map(|_| mcp.answer()["id"].as_u64().unwrap()).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (1..=100).collect::<Vec<u64>>());
+    drop(mcp.server.stdin.take());
+    assert!(mcp.answers.next().is_none(), "a line after the last answer");
+}
+
+#[test]
+fn tools_of_boards_cost_tokens_only_where_there_is_one_and_a_line_that_is_no_message_is_answered() {
+    let bed = Bed::new();
+    let mut mcp = Mcp::of(&bed, "w1");
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
+    assert!(mcp.answer().to_string().contains("submit_step_completion"));
+    let before = mcp.sizes().1;
+    bed.ok("board init");
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": "whoami" } }));
+    // The notice and the answer, whichever is first.
+    let mut awaited = vec!["notifications/tools/list_changed", "known_by"];
+    while !awaited.is_empty() {
+        let line = mcp.answers.next().unwrap().unwrap();
+        awaited.retain(|word| !line.contains(word));
+    }
+    assert!(mcp.sizes().1 > before, "no tools came");
+    let long =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"x\":\"{}\"}}", "x".repeat(17 * 1024 * 1024));
+    let cut = r#"{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"\ud83d"}}"#;
+    let lines = [
+        ("{\"jsonrpc\":", -32700, Value::Null),
+        ("hello", -32700, Value::Null),
+        (long.as_str(), -32700, Value::Null),
+        ("{\"id\":7}", -32600, json!(7)),
+        ("[]", -32600, Value::Null),
+    ];
+    for (line, code, id) in lines {
+        writeln!(mcp.server.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let said = mcp.answer();
+        let shown: String = line.chars().take(60).collect();
+        assert_eq!((&said["error"]["code"], &said["id"]), (&json!(code), &id), "{shown}: {said}");
+    }
+    writeln!(mcp.server.stdin.as_mut().unwrap(), "{cut}").unwrap();
+    let said = mcp.answer();
+    assert!(said["id"] == 3 && said["error"].is_null(), "half an emoji costs no call: {said}");
+    mcp.say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" }));
+    assert_eq!(mcp.answer()["id"], 9, "the client goes on");
+    let mut stdin = mcp.server.stdin.take().unwrap();
+    stdin.write_all(br#"{"jsonrpc":"2.0","id":10,"method":"ping"}"#).unwrap();
+    drop(stdin);
+    assert_eq!(mcp.answer()["id"], 10, "the last line needs no end");
 }
 
 /// Without a watcher, as a shell's `recv --wait` does.

@@ -212,10 +212,8 @@ fn the_log_has_a_line_a_record_and_skips_other_lines() {
     assert_eq!(bed.json(&format!("log --session {session}")), all);
     bed.fails(3, "log --session session-20000101-000000");
     assert_eq!(bed.json("log --since 10m"), all);
-    assert_eq!(
-        bed.json(&format!("log -n 1 --since {}", acked["timestamp"].as_str().unwrap())),
-        [acked]
-    );
+    let since = acked["timestamp"].as_str().unwrap();
+    assert_eq!(bed.object(&format!("log -n 1 --since {since}")), acked);
     assert_eq!(bed.ok("log --since 2126-01-01T00:00:00Z"), "");
     assert!(bed.fails(2, "log --since soon").contains("neither a time nor a duration"));
     bed.ok("log --limit 1").has([&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")]);
@@ -267,8 +265,7 @@ fn doctor_looks_at_everything_leaves_nothing_and_finds_locks_that_do_not_lock() 
 fn doctor_names_missing_programs_and_a_missing_queue() {
     let bed = Bed::empty();
     let ran = bed.run_in(&[("PATH", "/nowhere")], "doctor");
-    assert_eq!(ran.code, 5);
-    ran.shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
+    ran.ends(5).shows(["fail  tmux         is not installed", "-> install it", "`ensemble init`"]);
     ran.shows(["fail  queue"]).says(["2 checks failed"]);
 }
 

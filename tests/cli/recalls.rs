@@ -31,10 +31,8 @@ fn an_answer_is_waited_for_and_printed() {
 fn what_was_not_read_is_recalled_and_what_was_read_is_corrected() {
     let bed = Bed::new();
     let id = bed.send("delete the branch");
-    assert_eq!(
-        bed.ok(&format!("mailbox recall {id}")),
-        format!("recalled {id}: w1 will not read it\n")
-    );
+    let said = bed.ok(&format!("mailbox recall {id}"));
+    assert_eq!(said, format!("recalled {id}: w1 will not read it\n"));
     bed.fails(3, "recv --as w1");
     let status = bed.ok("status");
     assert!(!status.contains("dead letter"), "nothing is owed: {status}");

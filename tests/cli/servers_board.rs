@@ -25,7 +25,7 @@ fn task(bed: &Bed, id: &str) -> Value {
 }
 
 #[test]
-fn a_board_that_one_host_makes_is_that_of_every_host() {
+fn a_board_that_one_host_makes_is_that_of_every_host_and_a_task_is_done_where_its_worktree_is() {
     let server = Server::start();
     let (near, far) = hosts(&server);
     assert!(near.fails(1, "task list").contains("has no team of this name"));
@@ -42,14 +42,6 @@ fn a_board_that_one_host_makes_is_that_of_every_host() {
     assert!(std::fs::read_to_string(copy).unwrap().contains("t1"), "agents may read it");
     assert!(!far.project().join(".ensemble/state.yaml").exists());
     assert_eq!(far.run("admin fsck").code, 0);
-}
-
-#[test]
-fn a_task_is_done_on_the_host_that_has_its_worktree() {
-    let server = Server::start();
-    let (near, far) = hosts(&server);
-    near.ok("board init");
-    near.add_task("t1");
     for (bed, name, role) in
         [(&near, "ann", "coder"), (&near, "rob", "code-reviewer"), (&far, "bob", "coder")]
     {

@@ -146,21 +146,7 @@ fn a_merge_waits_for_the_merge_of_another_host_and_both_are_in_the_history() {
 }
 
 #[test]
-fn tests_that_take_longer_than_the_patience_for_servers_hold_no_merge_up() {
-    let team = Team::new();
-    let Team { near, .. } = &team;
-    team.add("t1");
-    submit(near, "t1", "ann");
-    approve(near, "t1", "rob");
-    // Each host merges in its own repository.
-    near.change_config(|config| {
-        config.replace("patience: 120", "patience: 5").replace("remote: origin", "tests: sleep 6")
-    });
-    assert_eq!(near.object("task merge t1")["status"], json!("MERGED"));
-}
-
-#[test]
-fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
+fn while_the_remote_is_away_verbs_end_with_75_and_long_tests_hold_no_merge_up() {
     let team = Team::new();
     let Team { near, far, .. } = &team;
     for task in ["t1", "t2"] {
@@ -178,6 +164,15 @@ fn while_the_remote_is_away_verbs_end_with_75_and_name_it() {
     std::fs::rename(away, team.remote()).unwrap();
     far.ok("task claim t2 --as bob");
     assert!(!far.run("status").stdout.contains(SILENT));
+    // Tests that take longer than the patience for servers hold no merge up.
+    team.add("t3");
+    submit(near, "t3", "ann");
+    approve(near, "t3", "rob");
+    // Each host merges in its own repository.
+    near.change_config(|config| {
+        config.replace("patience: 120", "patience: 5").replace("remote: origin", "tests: sleep 6")
+    });
+    assert_eq!(near.object("task merge t3")["status"], json!("MERGED"));
 }
 
 const SILENT: &str = "the git remote `origin` gives no answer since";

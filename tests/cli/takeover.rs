@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{Bed, Ran, SaidText as _, land, ran, watch, words};
 use crate::tmux_support::{TestServer, eventually};
@@ -159,10 +159,7 @@ fn a_project_of_ensemble_claude_is_taken_over_and_keeps_its_files() {
     // The second time changes nothing, and lacks nothing.
     let again = inside(&bed, &tmux, "init --json --from ensemble-claude .");
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
-    assert_eq!(
-        (&again["config_created"], &again["from"]["lacking"]),
-        (&false.into(), &serde_json::json!([]))
-    );
+    assert!(again["config_created"] == false && again["from"]["lacking"] == json!([]), "{again}");
     assert_eq!(files(&bed.project()), after);
 
     // The existing files are routed, each to its agent.

@@ -198,8 +198,7 @@ fn a_codex_without_hooks_is_counted_where_its_rollout_can_be_of_one_agent_only()
     ran.says([&told]);
     // The agent `w1` of the project has used 1000k.
     let screen = Screen::start(&root, "top", (110, 24));
-    screen.shows("used 3000k tokens");
-    screen.shows("1 record of unclear owner");
+    screen.shows_all(["used 3000k tokens", "1 record of unclear owner"]);
     let page = bed.ok("log report -o -");
     assert!(page.contains("$2.00") && page.contains(&told), "the page has it, too");
 }

@@ -9,7 +9,7 @@ use ensemble_core::message::Timestamp;
 
 use super::Team;
 use super::states::with_claude;
-use crate::bed::land;
+use crate::bed::{SaidText as _, land};
 use crate::live::Screen;
 use crate::tmux_support::eventually;
 
@@ -46,10 +46,7 @@ fn status_team_and_the_live_view_say_the_same_while_the_state_changes() {
         all.map(|(need, _)| need.split(" (").next().unwrap().to_owned()).collect()
     };
     assert_eq!(needs(&status), needs(&table));
-    assert!(
-        needs(&status).iter().any(|need| need.contains("coder waits for a person")),
-        "{status}"
-    );
+    needs(&status).join("\n").has(["coder waits for a person"]);
     top.shows("coder waits for a person");
 }
 

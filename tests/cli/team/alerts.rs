@@ -111,8 +111,7 @@ fn attached_terminals_ring_and_show_it_and_run_nothing() {
     let terminal = team.server().attached_terminals().unwrap().remove(0);
     let shown = Duration::from_secs(10);
     team.server().show_message(terminal.to_str().unwrap(), &hostile, shown).unwrap();
-    screen.shows("#(touch ");
-    screen.shows("%H #[fg=red]x");
+    screen.shows_all(["#(touch ", "%H #[fg=red]x"]);
     assert!(!trap.exists());
 }
 

@@ -272,9 +272,6 @@ fn hooks_say_why_an_agent_stands_still() {
         team.bed.object("team one")
     };
     let seen = row(asked);
-    assert_eq!(
-        (seen["state"].as_str(), true),
-        (Some("blocked"), seen["why"].to_string().contains("permission: Bash")),
-        "{seen}"
-    );
+    assert_eq!(seen["state"], "blocked");
+    seen["why"].to_string().has(["permission: Bash"]);
 }
