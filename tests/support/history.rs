@@ -9,7 +9,6 @@ use std::path::Path;
 
 use ensemble_core::env::Lease;
 
-/// The history that one process writes.
 #[derive(Debug)]
 pub struct Writer(File);
 

@@ -78,7 +78,6 @@ impl Process {
         Self(command.stdin(Stdio::null()).spawn().expect("the program starts"))
     }
 
-    /// Starts this test program again, to play a role.
     #[track_caller]
     pub fn role(role: &str, variables: &[(&str, &str)]) -> Self {
         Self::start(&mut role_command(role, variables))
@@ -336,7 +335,6 @@ pub fn in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
 }
 
-/// The files of a directory; none if there is none.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok().map(|e| e.path())).collect()
@@ -351,7 +349,6 @@ impl Mount {
         Self::with(at, &["-t", "tmpfs", "-o", options, "torture"])
     }
 
-    /// Mounts an ext4 in a new file.
     pub fn ext4(at: &Path, image: &Path) -> Option<Self> {
         let file = fs::File::create(image).unwrap();
         file.set_len(32 << 20).unwrap();

@@ -25,7 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// PostgreSQL does not run as root.
 const UNPRIVILEGED: u32 = 65534;
-/// The user that the cluster belongs to.
 const USER: &str = "ensemble";
 /// Runs a server until the standard input ends, as it does when the test program ends. `$1` is removed then.
 const KEEPER: &str = r#"
@@ -174,7 +173,6 @@ impl Cluster {
         self.address_at(self.port)
     }
 
-    /// As [`Cluster::address`], through this port.
     pub fn address_at(&self, port: u16) -> String {
         format!("postgres://{USER}@127.0.0.1:{port}/postgres")
     }

@@ -59,7 +59,6 @@ fn outnumber_the_first_thread() {
     }
 }
 
-/// Result of an operation in its own process.
 pub struct Run {
     /// `None` if it was killed.
     pub code: Option<i32>,
@@ -95,7 +94,6 @@ pub fn survives_kill(bed: &Bed, operation: &str, call: &str, number: u64) -> boo
     code == Some(0)
 }
 
-/// Runs the operation in its own process under strace.
 pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     let status = start_traced(bed, operation, arguments).wait().expect("strace runs");
     let trace = std::fs::read(bed.home.path().join("trace")).unwrap();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// One thing that a page has its reader do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Run(Shown),
@@ -15,7 +14,6 @@ pub(super) enum Step {
     NotRun(String),
 }
 
-/// A command with what it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) line: usize,

@@ -102,7 +102,6 @@ impl Shell {
         fs::write(place.join(name), content).unwrap();
     }
 
-    /// Types a command, waits until it has ended, and compares.
     pub(super) fn run(&mut self, shown: &Shown) -> Result<(), String> {
         let command = with_ids(&shown.command, &self.ids);
         let script = self.home.path().join("command");

@@ -130,7 +130,6 @@ fn asks(team: &Team, readiness: &str) {
 
 const INPUT: &str = "printf '{\"session_id\":\"s1\"}'";
 
-/// A process that holds the lock of a waiter and does nothing.
 fn deaf_waiter(lock: &Path) -> Running {
     let sleeper = Command::new("flock")
         .args(["--no-fork".as_ref(), lock.as_os_str(), "sleep".as_ref(), "60".as_ref()])

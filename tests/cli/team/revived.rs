@@ -119,7 +119,6 @@ fn processes(team: &Team) -> BTreeMap<String, (u32, bool)> {
     named.collect()
 }
 
-/// Brings the team up again, which must find it running.
 #[track_caller]
 fn is_found(team: &Team, session: &str) -> Vec<Value> {
     let before = processes(team);
