@@ -5,31 +5,7 @@ use std::fs;
 use crate::bed::{Bed, Ran, SaidText as _, ran, words, write_program};
 use crate::takeover::upstream;
 use crate::tmux_support::{TestServer, eventually};
-
-/// Shows the composer of Claude Code, and notes each line that it is sent. `quit` ends it.
-const AGENT: &str = r#"#!/usr/bin/env python3
-import os, sys, tty
-tty.setraw(0)
-os.write(1, b"\x1b[?1049h\x1b[?2004h")
-buffer = ""
-def draw():
-    rule = "\u2500" * 60
-    text = f"\x1b[2J\x1b[H{rule}\r\n\u276f {buffer}\r\n{rule}\r\n  ? for shortcuts\x1b[2;{len(buffer) + 3}H"
-    os.write(1, text.encode())
-draw()
-while True:
-    for key in os.read(0, 4096).decode(errors="replace").replace("\x1b[200~", "").replace("\x1b[201~", ""):
-        if key == "\r":
-            if buffer == "quit":
-                os.write(1, b"\x1b[?1049l")
-                sys.exit(0)
-            with open(sys.argv[1], "a") as lines:
-                lines.write(buffer + "\n")
-            buffer = ""
-        elif key >= " ":
-            buffer += key
-    draw()
-"#;
+use crate::wrapped::AGENT;
 
 /// The user's tmux server: a session with the Conductor, and one with Dispatch and a worker.
 struct Desk {
@@ -47,7 +23,7 @@ impl Desk {
         // What the user has typed into a shell; the shell stays when the agent ends.
         let pane = |agent: &str| {
             let lines = tmux.dir.path().join(agent);
-            format!("{} {}; exec bash --norc --noprofile", claude.display(), lines.display())
+            format!("LINES={} {}; exec bash --norc --noprofile", lines.display(), claude.display())
         };
         let session = |name: &str, agent: &str| {
             tmux.server.new_session(name, &pane(agent), 132, 24).unwrap();
@@ -98,7 +74,7 @@ fn up_takes_in_the_panes_and_down_leaves_them() {
     });
 
     // An agent that ends does not come back by `up`, and no line says so.
-    desk.tmux.human(&["quit", "Enter"]);
+    desk.tmux.human(&["quit 0", "Enter"]);
     eventually("the shell is back", || {
         desk.tmux.server.panes().unwrap().iter().any(|p| p.id == "%0" && p.command == "bash")
     });

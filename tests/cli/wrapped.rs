@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::bed::{Bed, SaidText as _, program, write_program};
 use crate::tmux_support::{TestServer, eventually};
 
-/// Shows a composer, notes each line, and answers pings. A line `quit N` ends it with that exit code.
-const AGENT: &str = r#"#!/usr/bin/env python3
+/// Shows a composer, notes each line, and answers pings where it knows `PROGRAM`. A line `quit N` ends it.
+pub(crate) const AGENT: &str = r#"#!/usr/bin/env python3
 import os, signal, subprocess, sys, time, tty
 tty.setraw(0)
 os.write(1, b"\x1b[?1049h\x1b[?2004h\x1b]0;Claude Code\x07")
@@ -27,11 +27,11 @@ while True:
     keys = os.read(0, 4096)
     if not keys:
         sys.exit(0)
-    for key in keys.decode(errors="replace"):
+    for key in keys.decode(errors="replace").replace("\x1b[200~", "").replace("\x1b[201~", ""):
         if key == "\r":
             with open(os.environ["LINES"], "a") as lines:
                 lines.write(buffer + "\n")
-            if buffer.startswith("AGENT_TEAM_PING"):
+            if buffer.startswith("AGENT_TEAM_PING") and "PROGRAM" in os.environ:
                 subprocess.run([os.environ["PROGRAM"], "agent", "pong", *buffer.split()[1:]])
             if buffer.startswith("title"):
                 title = b"\x1b]0;" + b"x" * int(buffer.split()[1]) + b"\x07"
