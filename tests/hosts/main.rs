@@ -31,7 +31,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::broker::{Broker, Broker as _};
+use ensemble_core::broker::Broker;
 use ensemble_core::document::SharedFiles as _;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, Delivery, Lease, PublishOutcome, SystemClock};
@@ -50,4 +50,3 @@ use nats_support::{
     Link, PATIENCE, Server, cluster_program, connect_impatient, free_port, fresh_team, monitored,
 };
 use queue::{AheadClock, hand_clock};
-use requests::bed::Bed;

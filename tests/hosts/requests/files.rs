@@ -7,6 +7,8 @@ use crate::requests::bed::name;
 
 use crate::*;
 
+use crate::*;
+
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
     match result.unwrap_err().into_area::<DecisionRefusal>() {

@@ -6,6 +6,8 @@ use crate::requests::bed::name;
 
 use crate::*;
 
+use crate::*;
+
 fn task(bed: &Bed, task: &str) -> MessageId {
     let envelope = Envelope::new(name("bob"), "work\n").with_task(task);
     bed.queue().broker().publish(&envelope).unwrap();

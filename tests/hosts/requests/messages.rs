@@ -8,6 +8,8 @@ use crate::requests::bed::name;
 
 use crate::*;
 
+use crate::*;
+
 fn fields(envelope: &Envelope) -> Map<String, Value> {
     ensemble_core::message::yaml::parse(&envelope.body, "body".as_ref()).unwrap()
 }

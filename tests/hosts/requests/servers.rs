@@ -2,7 +2,7 @@
 
 use ensemble_core::requests::{RequestStore as _, WriteOutcome};
 
-use crate::requests::bed::name;
+use crate::requests::bed::{Bed, name};
 
 use crate::*;
 
