@@ -18,8 +18,7 @@ fn assert_routed(bed: &Bed, what: &str) {
 
 #[test]
 fn reports_that_land_in_a_directory_made_anew_are_routed() {
-    let bed = Bed::new();
-    let mut watcher = Watcher::start(&bed);
+    let (bed, mut watcher) = watched_bed();
     assert_routed(&bed, "before");
     for time in ["first", "second", "third"] {
         fs::remove_dir_all(bed.in_queue("reports")).unwrap();
@@ -49,8 +48,7 @@ fn the_file_that_tests_events_overwrites_nothing_through_a_link() {
 
 #[test]
 fn reports_in_a_directory_that_took_the_place_of_another_are_routed() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let next = bed.outside().join("next");
     fs::create_dir(&next).unwrap();
     fs::write(next.join("waiting-completed.yaml"), "n: 1\n").unwrap();
@@ -68,8 +66,7 @@ fn reports_in_a_directory_that_took_the_place_of_another_are_routed() {
 
 #[test]
 fn a_queue_that_was_moved_away_and_back_or_replaced_is_watched_again() {
-    let bed = Bed::new();
-    let mut watcher = Watcher::start(&bed);
+    let (bed, mut watcher) = watched_bed();
     assert_routed(&bed, "before");
     let elsewhere = bed.home.path().join("elsewhere");
     fs::rename(bed.queue(), &elsewhere).unwrap();
@@ -117,8 +114,7 @@ fn a_link_in_place_of_a_drop_box_is_refused_and_reported_and_the_others_go_on() 
 
 #[test]
 fn a_mailbox_that_was_removed_gets_its_mail_once_it_is_there_again() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     assert_routed(&bed, "before");
     fs::remove_dir_all(bed.in_queue("mailbox/dispatch")).unwrap();
     bed.land("reports/waits-completed.yaml", "n: 1\n");
@@ -133,8 +129,7 @@ fn a_mailbox_that_was_removed_gets_its_mail_once_it_is_there_again() {
 
 #[test]
 fn a_file_system_mounted_over_a_drop_box_is_watched_and_what_is_below_it_afterwards() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     assert_routed(&bed, "before");
     let Some(mount) = Mount::tmpfs(&bed.in_queue("reports"), "size=1m,mode=0700") else { return };
     fs::write(bed.in_queue("reports/mounted-completed.yaml"), "n: 1\n").unwrap();

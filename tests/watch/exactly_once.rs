@@ -193,8 +193,7 @@ fn a_watcher_that_is_killed_in_the_middle_of_routing_routes_once() {
 
 #[test]
 fn each_version_of_a_file_is_routed_once_also_when_an_old_one_comes_back() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let file = "reports/report-completed.yaml";
     let versions = ["n: a\n", "n: b\n", "n: a\n", "n: c\n", "n: a\n"];
     for (times, version) in versions.iter().enumerate() {
@@ -221,8 +220,7 @@ fn each_version_of_a_file_is_routed_once_also_when_an_old_one_comes_back() {
 
 #[test]
 fn a_file_that_is_touched_or_deleted_and_restored_is_not_routed_again() {
-    let bed = Bed::new();
-    let mut watcher = Watcher::start(&bed);
+    let (bed, mut watcher) = watched_bed();
     let file = "reports/report-completed.yaml";
     bed.land(file, "n: a\n");
     bed.routed_times(file, 1);

@@ -73,8 +73,7 @@ fn a_request_without_its_question_is_named_and_removed_if_it_is_empty_and_old() 
 
 #[test]
 fn a_long_name_that_is_not_ascii_is_routed() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let end = "-completed.yaml";
     for letters in ["é".repeat((255 - end.len()) / 2), "x".repeat(255 - end.len())] {
         bed.land(&format!("reports/{letters}{end}"), format!("name: {letters}\n"));
@@ -87,8 +86,7 @@ fn a_long_name_that_is_not_ascii_is_routed() {
 #[test]
 fn versions_that_were_overwritten_before_they_were_read_are_counted() {
     const VERSIONS: u64 = 100;
-    let bed = Bed::new();
-    let mut watcher = Watcher::start(&bed);
+    let (bed, mut watcher) = watched_bed();
     if !watcher.hears_events() {
         println!("skipped: what is overwritten between two looks is not seen without events");
         return;
@@ -225,8 +223,7 @@ fn land_what_is_routed(bed: &Bed) -> Vec<String> {
 
 #[test]
 fn hostile_files_are_rejected_and_good_ones_are_routed_meanwhile_and_afterwards() {
-    let bed = Bed::new();
-    let mut watcher = Watcher::start(&bed);
+    let (bed, mut watcher) = watched_bed();
     let start = Instant::now();
     let aside = land_what_is_put_aside(&bed);
     let routed = land_what_is_routed(&bed);
@@ -272,8 +269,7 @@ fn hostile_files_are_rejected_and_good_ones_are_routed_meanwhile_and_afterwards(
 
 #[test]
 fn control_characters_in_a_report_are_escaped_or_the_report_is_rejected() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let contents = [
         "esc: \"\u{1b}[201~\"\n",
         "nul: \"a\0b\"\n",

@@ -60,3 +60,10 @@ use serde_json::Value;
 use support::{Bed, Mount, PATIENCE, eventually, eventually_true, name};
 use tmux_support::TestServer;
 use watcher::Watcher;
+
+/// A project whose queue is watched.
+fn watched_bed() -> (Bed, Watcher) {
+    let bed = Bed::new();
+    let watcher = Watcher::start(&bed);
+    (bed, watcher)
+}

@@ -9,12 +9,13 @@ use crate::*;
 
 const CONFIG: &str = "requests: {kinds: {tea: {deadline: 1, at_expiry: escalate}}}";
 
-fn bed() -> Bed {
+fn bed() -> (Bed, Spool) {
     let bed = Bed::with(&Settings::default(), CONFIG);
+    let spool = bed.spool();
     for mailbox in ["lead", "w1"] {
-        bed.spool().add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
     }
-    bed
+    (bed, spool)
 }
 
 fn ask(spool: &Spool, id: &str, seconds: u64) -> RequestEntry {
@@ -47,8 +48,7 @@ fn decide_by_hand(bed: &Bed, id: &str, text: &str) {
 
 #[test]
 fn a_silent_request_ends_at_its_deadline_without_any_agent() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     let _watcher = Watcher::start(&bed);
     ask(&spool, "quiet", 1);
     assert_eq!(closed(&spool, "quiet"), "expired");
@@ -59,8 +59,7 @@ fn a_silent_request_ends_at_its_deadline_without_any_agent() {
 
 #[test]
 fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     let watcher = Watcher::start(&bed);
     ask(&spool, "p1", 600);
     watcher.wait_for_status("the watcher knows of it", |s| s["requests"]["pending"] == 1);
@@ -78,8 +77,7 @@ fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
 
 #[test]
 fn after_a_kill_between_decision_and_response_the_next_watcher_sends_the_response() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     for n in 0..5 {
         let id = format!("p{n}");
         let watcher = Watcher::start(&bed);
@@ -97,8 +95,7 @@ fn after_a_kill_between_decision_and_response_the_next_watcher_sends_the_respons
 
 #[test]
 fn a_handmade_request_is_announced_and_an_unreadable_one_is_rejected() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     let _watcher = Watcher::start(&bed);
     let land = |id: &str, text: &str| {
         let staged = bed.outside().join(id);
@@ -119,8 +116,7 @@ fn a_handmade_request_is_announced_and_an_unreadable_one_is_rejected() {
 
 #[test]
 fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     let requests = Requests::new(&spool);
     requests
         .ask(NewRequest::new("shutdown", name("lead"), name("w1"), "enough").with_id("s1"))
@@ -162,8 +158,7 @@ fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
 
 #[test]
 fn a_worker_that_waits_for_a_review_keeps_its_task_and_is_not_nudged_for_gated_ones() {
-    let bed = bed();
-    let spool = bed.spool();
+    let (bed, spool) = bed();
     let worker = name("w1");
     let task = || Envelope::new(worker.clone(), "work\n").with_task("task-1");
     spool.publish(&task()).unwrap();

@@ -20,8 +20,7 @@ fn assert_whole(bed: &Bed, file: &str, start: Instant) {
 
 #[test]
 fn a_file_written_by_a_shell_is_routed_whole() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     fs::write(bed.outside().join("whole"), whole()).unwrap();
     for (file, script) in [
         ("redirected", "{ echo 'first: half'; echo 'second: half'; } >"),
@@ -47,8 +46,7 @@ fn a_file_written_by_a_shell_is_routed_whole() {
 
 #[test]
 fn a_writer_that_keeps_the_file_open_is_waited_for() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let start = Instant::now();
     let file = "reports/slow-completed.yaml";
     let mut writer = File::create(bed.in_queue(file)).unwrap();
@@ -71,8 +69,7 @@ fn a_writer_that_keeps_the_file_open_is_waited_for() {
 
 #[test]
 fn a_file_that_is_appended_to_is_routed_as_it_is_in_the_end() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let file = "reports/appended-completed.yaml";
     let lines: String = (0..200).map(|line| format!("line-{line}: x\n")).collect();
     for line in lines.split_inclusive('\n') {
@@ -91,8 +88,7 @@ fn a_file_that_is_appended_to_is_routed_as_it_is_in_the_end() {
 
 #[test]
 fn links_and_renames_of_all_kinds_are_routed_whole() {
-    let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let (bed, watcher) = watched_bed();
     let start = Instant::now();
     fs::hard_link(bed.stage(whole()), bed.in_queue("reports/linked-completed.yaml")).unwrap();
     assert_whole(&bed, "reports/linked-completed.yaml", start);
