@@ -11,12 +11,10 @@ use crate::tmux_support::PATIENCE;
 
 use crate::*;
 
-/// A provider and the states its scripted program can show.
 pub(crate) struct Provider {
     pub(crate) name: &'static str,
     /// What its program is called, as tmux sees it.
     pub(crate) program: &'static str,
-    pub(crate) states: &'static [(&'static str, AgentState)],
 }
 
 /// A private tmux server and what the scripted programs need.
