@@ -36,6 +36,13 @@ pub struct Ran {
     pub stderr: String,
 }
 
+impl Ran {
+    /// The first line that was printed, if it is such an object.
+    pub fn row<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_str(self.stdout.lines().next()?).ok()
+    }
+}
+
 pub struct Host {
     pub name: &'static str,
     pub project: PathBuf,

@@ -293,7 +293,7 @@ fn large(id: &str) -> String {
 }
 
 fn received(ran: &Ran) -> Option<(String, u64, String)> {
-    let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
+    let got: Value = ran.row()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let id = text(&got["id"])?;
     let body = match got["attachment_path"].as_str() {

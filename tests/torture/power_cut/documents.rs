@@ -31,7 +31,7 @@ pub const DECIDE: Story = Story {
         }
     },
     act: |stage| {
-        let spool = open(stage, stage.durability);
+        let spool = open(stage);
         let requests = Requests::new(&spool);
         for (id, by) in [(PLAN, "lead"), ("other", "worker")] {
             requests.ask(ask(id)).expect("asked");
@@ -55,7 +55,7 @@ pub const DECIDE_AGAIN: Story = Story {
     name: "decide-again",
     prepare: DECIDE.prepare,
     act: |stage| {
-        let spool = open(stage, stage.durability);
+        let spool = open(stage);
         let requests = Requests::new(&spool);
         requests.ask(ask(PLAN)).expect("asked");
         requests.ask(ask(PLAN)).expect("asked again");
@@ -209,9 +209,8 @@ pub const TELL: Story = Story {
     weak: [&[], &[Kind::Lost, Kind::Torn]],
 };
 
-fn open(stage: &Stage, durability: Durability) -> Spool {
-    let mut options = SpoolOptions::default().with_admission(Arc::new(PlanGates));
-    options.durability = durability;
+fn open(stage: &Stage) -> Spool {
+    let options = mail::of(stage.durability).with_admission(Arc::new(PlanGates));
     Spool::open(&stage.queue, options).expect("the queue")
 }
 

@@ -282,32 +282,29 @@ fn route(queue: &Path, spool: &Spool, to_the_end: bool) -> Result<()> {
     ledger.append(vec![entry])
 }
 
-/// The messages of a mailbox that can be read, with the state each is in.
-pub fn whole(bed: &Bed, mailbox: &str) -> Vec<(&'static str, Envelope)> {
+/// The files of a mailbox, each with the state it is in and, if it can be read, its message.
+fn stored(bed: &Bed, mailbox: &str) -> Vec<(&'static str, PathBuf, Option<Envelope>)> {
     let mut all = Vec::new();
     for state in STATES {
         for path in files(&bed.in_queue(&format!("mailbox/{mailbox}/{state}"))) {
-            let read = fs::read(&path).ok().and_then(|c| Envelope::decode(&c, &path).ok());
-            all.extend(read.map(|envelope| (state, envelope)));
+            let envelope = fs::read(&path).ok().and_then(|c| Envelope::decode(&c, &path).ok());
+            all.push((state, path, envelope));
         }
     }
     all
 }
 
+/// The messages of a mailbox that can be read, with the state each is in.
+pub fn whole(bed: &Bed, mailbox: &str) -> Vec<(&'static str, Envelope)> {
+    let stored = stored(bed, mailbox).into_iter();
+    stored.filter_map(|(state, _, envelope)| Some((state, envelope?))).collect()
+}
+
 /// The files of messages that cannot be read.
 fn torn(bed: &Bed) -> Vec<String> {
-    let mut torn = Vec::new();
-    for state in STATES {
-        for path in files(&bed.in_queue(&format!("mailbox/{MAILBOX}/{state}"))) {
-            let file = path.file_name().expect("a name").to_string_lossy().into_owned();
-            let is_message = !file.contains("@reason") && !file.contains("@double");
-            let content = fs::read(&path).unwrap_or_default();
-            if is_message && Envelope::decode(&content, &path).is_err() {
-                torn.push(file);
-            }
-        }
-    }
-    torn
+    let stored = stored(bed, MAILBOX).into_iter().filter(|(_, _, envelope)| envelope.is_none());
+    let files = stored.map(|(_, path, _)| path.file_name().unwrap().to_string_lossy().into_owned());
+    files.filter(|file| !file.contains("@reason") && !file.contains("@double")).collect()
 }
 
 /// The last thing that was said of each message.

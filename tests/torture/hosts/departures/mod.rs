@@ -110,8 +110,7 @@ fn ask(player: &mut Player<'_>, line: &[&str], request: &str, is_listed: bool) {
 
 /// The state of a request, as a verb has printed it.
 fn state(ran: &Ran) -> Option<String> {
-    let entry: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
-    entry["state"].as_str().map(str::to_owned)
+    ran.row::<Value>()?["state"].as_str().map(str::to_owned)
 }
 
 /// Works, answers, leaves and comes back, until no caller is left and all work is done.
@@ -123,9 +122,9 @@ pub fn stay(player: &mut Player<'_>, leaver: &Leaver) {
         }
         let Some(ran) = player.insist(&questions) else { break };
         if ran.code != NOTHING {
-            match Question::read(&ran) {
-                Some(question) => answer(player, &question),
-                None => player.note_wrong(&questions, &ran),
+            match ran.row::<Question>() {
+                Some(question) if question.kind == "shutdown_request" => answer(player, &question),
+                _ => player.note_wrong(&questions, &ran),
             }
             continue;
         }
@@ -148,27 +147,17 @@ fn take_work(player: &mut Player<'_>) -> Option<(String, u64)> {
     player.take(&["recv", "--as", player.name, "--mailbox", POOL, "--json", "--wait", "500ms"])
 }
 
+#[derive(Deserialize)]
 struct Question {
+    #[serde(rename = "type")]
+    kind: String,
     id: String,
     epoch: u64,
+    #[serde(rename = "correlation_id")]
     request: String,
 }
 
-impl Question {
-    fn read(ran: &Ran) -> Option<Self> {
-        let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
-        let envelope = &got;
-        (envelope["type"] == "shutdown_request").then_some(())?;
-        Some(Self {
-            id: got["id"].as_str()?.to_owned(),
-            epoch: got["epoch"].as_u64()?,
-            request: envelope["correlation_id"].as_str()?.to_owned(),
-        })
-    }
-}
-
 /// Answers a question in its manner, if it is open.
-
 fn answer(player: &mut Player<'_>, question: &Question) {
     let request = &question.request;
     let shown = ["request", "list", request, "--json"];

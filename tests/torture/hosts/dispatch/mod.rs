@@ -188,7 +188,11 @@ fn told_of(ran: &Ran, number: usize) -> Option<Fact> {
     (ran.code == 0 && is_its).then_some(Fact::Told { batch, outcomes })
 }
 
+#[derive(Deserialize)]
 struct Given {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(rename = "task_id")]
     task: String,
     attempt: u64,
     id: String,
@@ -196,18 +200,6 @@ struct Given {
 }
 
 impl Given {
-    fn read(ran: &Ran) -> Option<Self> {
-        let got: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
-        let envelope = &got;
-        (envelope["type"] == "task").then_some(())?;
-        Some(Self {
-            task: envelope["task_id"].as_str()?.to_owned(),
-            attempt: envelope["attempt"].as_u64()?,
-            id: got["id"].as_str()?.to_owned(),
-            epoch: got["epoch"].as_u64()?,
-        })
-    }
-
     fn is_success(&self) -> bool {
         match order_of(&self.task).map(|it| it.1.outcome) {
             Some(Outcome::Succeeds) => true,
@@ -230,7 +222,7 @@ pub fn work(player: &mut Player<'_>) {
         if ran.code == NOTHING {
             continue;
         }
-        let Some(given) = Given::read(&ran) else {
+        let Some(given) = ran.row::<Given>().filter(|given| given.kind == "task") else {
             player.note_wrong(&line, &ran);
             continue;
         };

@@ -66,26 +66,19 @@ fn plan(task: &str) -> Value {
     })
 }
 
+#[derive(Deserialize)]
 struct Given {
+    #[serde(rename = "task_id")]
     task: String,
+    #[serde(rename = "step_index")]
     index: u64,
     epoch: u64,
     attempt: u64,
+    #[serde(rename = "again")]
     is_again: bool,
 }
 
 impl Given {
-    fn read(ran: &Ran) -> Option<Self> {
-        let row: Value = serde_json::from_str(ran.stdout.lines().next()?).ok()?;
-        Some(Self {
-            task: row["task_id"].as_str()?.to_owned(),
-            index: row["step_index"].as_u64()?,
-            epoch: row["epoch"].as_u64()?,
-            attempt: row["attempt"].as_u64()?,
-            is_again: row["again"].as_bool()?,
-        })
-    }
-
     fn step(&self) -> String {
         format!("{}/{}", self.task, self.index)
     }
@@ -109,7 +102,7 @@ pub fn work(player: &mut Player<'_>) {
         if ran.code == NOTHING {
             continue;
         }
-        let Some(given) = Given::read(&ran) else {
+        let Some(given) = ran.row::<Given>() else {
             player.note_wrong(&line, &ran);
             continue;
         };
@@ -136,8 +129,7 @@ fn report(player: &mut Player<'_>, given: &Given) {
     let (file, epoch) = (file.to_str().unwrap(), given.epoch.to_string());
     let line = ["step", "submit", "--as", name, "-f", file, "--epoch", &epoch, "--json"];
     let Some(ran) = player.insist(&line) else { return };
-    let answer = ran.stdout.lines().next().and_then(|line| serde_json::from_str(line).ok());
-    let is_again = answer.and_then(|row: Value| row["already_submitted"].as_bool());
+    let is_again = ran.row::<Value>().and_then(|row| row["already_submitted"].as_bool());
     let Some(is_again) = is_again else { return player.note_wrong(&line, &ran) };
     let accepted = Fact::Reported {
         step: given.step(),
