@@ -64,10 +64,6 @@ const QUOTED: &[(&str, &str, &str, &str)] = &[
     ("ensemble-cli/src/commands/instruct.rs", "Wait for the summary [{}m if", "team/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 /// The product of a constant's factors, such as `30 * 60` or `1 << 30`; as it is written.
 fn value(expression: &str) -> Option<u64> {
     let factor = |text: &str| text.trim().replace('_', "").parse::<u64>().ok();

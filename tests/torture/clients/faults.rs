@@ -1,8 +1,6 @@
 //! Ten faults in copies of the Python client; the kit names the broken rule of each.
 
-use std::path::Path;
-
-use super::{kit, root};
+use super::*;
 
 /// A fault: the text that is replaced, and the checks that may find it.
 struct Fault {

@@ -1,10 +1,8 @@
 //! Command lines of the clients' adapters, and the programs that they need.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use super::root;
+use super::*;
 
 /// A Node that strips types.
 const NODE: &str = "node@22";

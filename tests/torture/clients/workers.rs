@@ -1,10 +1,8 @@
 //! The workers of `clients/` wait through `ensemble admin api` if that program is found, and poll otherwise.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use super::{installed, root};
+use super::*;
 
 const ENSEMBLE: &str = env!("CARGO_BIN_EXE_ensemble");
 

@@ -1,22 +1,13 @@
 //! The machine around the disk: clocks, sleep, and locks that do not lock.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
-
 use ensemble_core::document::LockedDocument;
-use ensemble_core::env::{Clock as _, PublishOutcome, SystemClock};
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_team::steps::{
-    ClaimOutcome, ClaimRequest, PlannedStep, StepOptions, StepPlan, StepStore,
-};
+use ensemble_core::env::{Clock as _, PublishOutcome};
+use ensemble_team::steps::ClaimOutcome;
 
-use crate::support::{
-    Bed, PATIENCE, Process, eventually, eventually_true, given, name, role_command,
-};
+use crate::support::Process;
 use crate::wall_clock::WallClock;
-use crate::watcher::{WATCHER, Watcher};
+
+use super::*;
 
 pub fn play(role: &str) {
     let home = PathBuf::from(given("QUEUE"));

@@ -18,7 +18,25 @@ mod places;
 mod refusals;
 mod week;
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::requests::{NewRequest, Requests};
+use ensemble_core::spool::{Settings, Spool};
+use ensemble_team::steps::{ClaimRequest, PlannedStep, StepOptions, StepPlan, StepStore};
+
 use crate::support;
+use crate::support::{Bed, PATIENCE, eventually, eventually_true, given, name, role_command};
+use crate::watcher::{WATCHER, Watcher};
+use operations::{EXIT_REFUSED, OPERATIONS, SAID, assert_clear, judge, prepared};
 
 #[test]
 fn a_child_process_plays_its_role() {

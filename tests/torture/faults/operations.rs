@@ -1,28 +1,20 @@
 //! One operation of each kind, in its own process: it succeeds, or says what its error is and has
 //! done nothing.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use ensemble_core::document::with_file_lock;
-use ensemble_core::durable::Durability;
-use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
-use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{NewRequest, PlanGates, Requests};
-use ensemble_core::spool::{Settings, Spool, SpoolOptions};
+use ensemble_core::event_log::{EventLog, LogOptions, read_all};
+use ensemble_core::requests::PlanGates;
+use ensemble_core::spool::SpoolOptions;
 use ensemble_core::{Error, Result};
 use ensemble_team::board::{Board, BoardOptions, NewTask};
-use ensemble_team::steps::{
-    ClaimRequest, Completion, CompletionStatus, PlannedStep, StepKey, StepOptions, StepPlan,
-    StepStore,
-};
+use ensemble_team::steps::{Completion, CompletionStatus, StepKey};
 use serde_json::json;
 
 use crate::support::traced::between_marks;
-use crate::support::{Bed, given, name};
+
+use super::*;
 
 /// How a process says that its operation was refused with an error.
 pub const EXIT_REFUSED: i32 = 3;
@@ -97,6 +89,21 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
         _ => {}
     }
     spool.add_mailbox(&name("later"), &Settings::default())
+}
+
+/// A project that is prepared for an operation.
+pub fn prepared(operation: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    prepare(home.path(), operation).expect("prepared");
+    home
+}
+
+/// The error names the place and says what to do.
+#[track_caller]
+pub fn assert_clear(home: &Path, label: &str, text: &str, words: &[&str]) {
+    let place = home.to_str().expect("a path in UTF-8");
+    assert!(text.contains(place), "{label} does not say where: {text}");
+    assert!(words.iter().any(|words| text.contains(words)), "{label} does not say what: {text}");
 }
 
 /// In a process: opens everything before the fault begins.

@@ -1,12 +1,12 @@
 //! Places where an operation cannot be done: real mounts, limits and another user.
 
-use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use super::operations::{EXIT_REFUSED, OPERATIONS, SAID, judge, prepare};
-use crate::support::{Mount, role_command};
+use super::operations::prepare;
+use crate::support::Mount;
+
+use super::*;
 
 /// Runs an operation by a shell's setup, as root or the current user. Returns its exit code and its
 /// error.
@@ -22,14 +22,6 @@ fn run(home: &Path, operation: &str, setup: &str) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let said = text.split_once(SAID).map_or(text.as_str(), |(_, said)| said);
     (output.status.code(), said.trim().to_owned())
-}
-
-/// The error names the place and says what to do.
-#[track_caller]
-fn assert_clear(home: &Path, label: &str, text: &str, words: &[&str]) {
-    let place = home.to_str().expect("a path in UTF-8");
-    assert!(text.contains(place), "{label} does not say where: {text}");
-    assert!(words.iter().any(|words| text.contains(words)), "{label} does not say what: {text}");
 }
 
 fn small_disk(options: &str) -> Option<(tempfile::TempDir, Mount)> {
@@ -93,8 +85,7 @@ fn on_a_full_file_system_all_is_refused_or_done_and_goes_on_afterwards() {
 fn a_file_that_is_cut_short_is_an_error_and_not_a_file() {
     let mut refused = 0;
     for operation in OPERATIONS {
-        let home = tempfile::tempdir().expect("a temporary directory");
-        prepare(home.path(), operation).expect("prepared");
+        let home = prepared(operation);
         // Two blocks of 512 bytes, in dash; a database of steps has more already.
         let (code, text) = run(home.path(), operation, "trap '' XFSZ; ulimit -f 2;");
         assert!(matches!(code, Some(0 | EXIT_REFUSED)), "{operation}: {code:?} {text}");
@@ -115,8 +106,7 @@ fn without_descriptors_all_is_refused_and_says_so() {
     for operation in OPERATIONS {
         // The process itself needs some; the fewest with which it starts to work.
         for descriptors in 5..24 {
-            let home = tempfile::tempdir().expect("a temporary directory");
-            prepare(home.path(), operation).expect("prepared");
+            let home = prepared(operation);
             let (code, text) = run(home.path(), operation, &format!("ulimit -n {descriptors};"));
             match code {
                 Some(EXIT_REFUSED) => {
@@ -146,8 +136,7 @@ fn an_unauthorized_user_learns_the_owner_of_the_queue() {
     fs::copy(std::env::current_exe().expect("a test program"), &copy).expect("a copy");
     fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
     for operation in OPERATIONS {
-        let home = tempfile::tempdir().expect("a temporary directory");
-        prepare(home.path(), operation).expect("prepared");
+        let home = prepared(operation);
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
         for file in ["counter", "steps.db"] {
             let path = home.path().join(file);

@@ -1,13 +1,11 @@
 //! Errors of the system, injected by strace into every operation.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
 
-use super::operations::{EXIT_REFUSED, OPERATIONS, SAID, judge, prepare};
+use crate::support::messages;
 use crate::support::traced::{calls, has_strace, start_traced};
-use crate::support::{Bed, messages};
+
+use super::*;
 
 /// A disk that fails permanently: which calls fail, with which error, and the words in which that is reported.
 struct Fault {
@@ -27,10 +25,6 @@ const FAULTS: [Fault; 4] = [
     },
     Fault { error: "EMFILE", calls: &["openat"], words: &["ulimit -n"] },
 ];
-
-fn home() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
 
 /// The expressions that let each of these calls fail from its first one in the operation.
 fn injections(
@@ -62,8 +56,7 @@ fn run(home: &Path, operation: &str, injections: &[String]) -> (Option<i32>, Str
 }
 
 fn counted(operation: &str) -> BTreeMap<String, (u64, u64)> {
-    let home = home();
-    prepare(home.path(), operation).expect("prepared");
+    let home = prepared(operation);
     calls(&Bed::found(home.path()), &format!("faults::{operation}"))
 }
 
@@ -83,18 +76,14 @@ fn whatever_the_disk_refuses_the_error_says_where_and_what_to_do() {
         for fault in &FAULTS {
             let what = format!("error={}", fault.error);
             for injection in injections(&counted, fault.calls, &what, true) {
-                let home = home();
-                prepare(home.path(), operation).expect("prepared");
+                let home = prepared(operation);
                 let label = format!("{operation} with {injection}");
                 let (code, text) = run(home.path(), operation, &[injection]);
                 assert!(matches!(code, Some(0 | EXIT_REFUSED)), "{label}: {code:?}");
                 runs += 1;
                 if code == Some(EXIT_REFUSED) {
                     refused += 1;
-                    let names_place = text.contains(home.path().to_str().expect("a path"));
-                    assert!(names_place, "{label}: {text}");
-                    let says_what = fault.words.iter().any(|words| text.contains(words));
-                    assert!(says_what, "{label}: {text}");
+                    assert_clear(home.path(), &label, &text, fault.words);
                 }
                 judge(home.path(), operation, &label);
             }
@@ -115,8 +104,7 @@ fn an_interrupted_call_is_made_again() {
         // SQLite takes an interrupted sync for a failed one.
         let names = if operation == "submit" { &names[..2] } else { &names };
         let all = injections(&counted(operation), names, "error=EINTR", false);
-        let home = home();
-        prepare(home.path(), operation).expect("prepared");
+        let home = prepared(operation);
         let (code, text) = run(home.path(), operation, &all);
         assert_eq!(code, Some(0), "{operation} with {all:?}: {text}");
         judge(home.path(), operation, operation);
@@ -134,8 +122,7 @@ fn a_slow_disk_makes_everything_slow_and_nothing_wrong() {
     let slow = ["fsync", "fdatasync", "renameat2", "renameat"];
     for operation in OPERATIONS {
         let all = injections(&counted(operation), &slow, "delay_enter=200000", true);
-        let home = home();
-        prepare(home.path(), operation).expect("prepared");
+        let home = prepared(operation);
         let (code, _) = run(home.path(), operation, &all);
         assert_eq!(code, Some(0), "{operation} on a slow disk");
         judge(home.path(), operation, operation);
@@ -149,8 +136,7 @@ fn a_write_that_stored_nothing_is_found_by_the_reader() {
     if !has_strace() {
         return;
     }
-    let home = home();
-    prepare(home.path(), "publish").expect("prepared");
+    let home = prepared("publish");
     let lies = injections(&counted("publish"), &["write"], "retval=1500", false);
     let (code, _) = run(home.path(), "publish", &lies);
     assert_eq!(code, Some(0), "the writer cannot detect it at once");

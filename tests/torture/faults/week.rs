@@ -4,25 +4,19 @@
 //! libfaketime. What a day has written is stamped with that day before the next one begins.
 //! `ENSEMBLE_WEEK_LOAD=200` makes each day ten times as long.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File, FileTimes};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::fs::{File, FileTimes};
+use std::time::SystemTime;
 
-use ensemble_core::durable::Durability;
-use ensemble_core::env::{Clock, Monotonic, SystemClock};
-use ensemble_core::event_log::NullRecorder;
-use ensemble_core::message::{Envelope, MessageId, Timestamp};
-use ensemble_core::requests::{NewRequest, Requests};
-use ensemble_core::spool::{Settings, Spool};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::message::Timestamp;
 use ensemble_reports::contract::Summary;
 use ensemble_team::driver::Batches;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::faults::machine::{FAKETIME, unshared};
-use crate::support::{Bed, PATIENCE, eventually, eventually_true, name, options, setting};
-use crate::watcher::{WATCHER, Watcher};
+use crate::support::{options, setting};
+
+use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const DAYS: u32 = 7;
