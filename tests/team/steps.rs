@@ -112,6 +112,7 @@ fn play_role() {
         "fix" => submit(done(3, "Devon"), "Devon"),
         other => panic!("there is no role `{other}`"),
     }
+    drop(store);
     STATEMENTS_LEFT.store(u64::MAX, Ordering::Relaxed);
     say("done");
 }
