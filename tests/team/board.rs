@@ -3,14 +3,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
-use ensemble_core::sim::SimRecorder;
-use ensemble_team::board::BoardError;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Timestamp;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
+use ensemble_core::sim::{SimClock, SimRecorder};
 use ensemble_team::board::{
-    Board, BoardOptions, ClaimPlan, GrantedClaim, LockedBoard, NewAgent, NewTask, State,
-    TaskStatus, check,
+    ActiveControl, Board, BoardError, BoardLease, BoardOptions, ClaimPlan, ControlFile,
+    GrantedClaim, LockedBoard, NewAgent, NewAnomaly, NewHandoff, NewTask, State, TaskStatus, check,
+    scan, write_beat,
 };
 use ensemble_team::proto::agent;
 use ensemble_team::proto::task::TaskHolder;

@@ -9,26 +9,27 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Name, Timestamp};
-use ensemble_team::board::BoardError;
-use ensemble_team::board::{Board, BoardOptions, ClaimPlan, LockedBoard, State, leases};
+use ensemble_team::board::{
+    Board, BoardError, BoardLease, BoardOptions, ClaimPlan, LockedBoard, State, leases,
+};
 use ensemble_team::proto::task::TaskHolder;
 use serde_json::Value;
+
+use crate::children::Dice;
+use crate::queue::name;
+use invariants::{ALLOWED, Seen, broken};
+use observer::Observer;
 
 mod acts;
 mod invariants;
 mod observer;
-
-use crate::children::Dice;
-use invariants::{ALLOWED, Seen, broken};
-use observer::Observer;
-
-use crate::queue::name;
 
 const SEEDS: u64 = 25;
 /// From how many seeds on every step of the table must have been taken.

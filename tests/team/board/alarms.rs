@@ -1,11 +1,7 @@
 //! The alarms that a board raises, and the boundary between two occurrences.
 
-use std::time::Duration;
-
-use ensemble_core::message::Timestamp;
 use ensemble_team::board::{
-    ActiveControl, Alarm, AlarmCondition, AlarmGraces, AlarmKey, BoardLease, ControlFile,
-    LEASE_RAN_OUT, conditions, stale,
+    Alarm, AlarmCondition, AlarmGraces, AlarmKey, LEASE_RAN_OUT, conditions, stale,
 };
 
 use super::*;

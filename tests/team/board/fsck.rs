@@ -1,8 +1,6 @@
 //! Remains of crashes, people and other programs around a board.
 
-use std::time::Duration;
-
-use ensemble_team::board::{BoardFinding, write_beat};
+use ensemble_team::board::BoardFinding;
 
 use super::*;
 

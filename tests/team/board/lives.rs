@@ -1,20 +1,17 @@
 //! What the board's file says of living agents: the stamps of seed 001, and fields of other programs.
 
-use std::fs::{self, File};
-use std::time::{Duration, SystemTime};
+use std::fs;
+use std::fs::File;
+use std::time::SystemTime;
 
 use ensemble_core::document::LockedDocument;
-use ensemble_core::env::{Clock as _, Monotonic};
+use ensemble_core::env::Clock as _;
 use ensemble_core::event_log::NullRecorder;
-use ensemble_core::message::Timestamp;
-use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
-use ensemble_core::sim::SimClock;
-use ensemble_team::board::{BoardLease, NewTask, TaskStatus, scan, write_beat};
 use ensemble_team::driver::BoardLeases;
-use ensemble_team::proto::task::TaskHolder;
 
-use super::{Bed, name};
+use super::name;
+
+use super::*;
 
 const LEASE: Duration = Duration::from_secs(300);
 

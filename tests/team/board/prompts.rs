@@ -1,10 +1,8 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/team/board/prompts`.
 //! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files again.
 
-use ensemble_core::sim::SimClock;
-use ensemble_team::board::BoardError;
 use ensemble_team::board::prompt::{BoardRole, CODER, DocumentMatch, PromptBuilder};
-use ensemble_team::board::{ActiveControl, ControlFile, NewDiscovery, NewHandoff, wake};
+use ensemble_team::board::{NewDiscovery, wake};
 
 use super::*;
 

@@ -1,7 +1,8 @@
 //! Every rule has a board that breaks it; the violation names the field's path.
 
+use ensemble_team::board::NewSprint;
+
 use super::*;
-use ensemble_team::board::{BoardError, NewAnomaly, NewHandoff, NewSprint};
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {

@@ -1,15 +1,7 @@
 //! Tasks from draft to merge, and the forbidden transitions on the way.
 
-use std::time::Duration;
-
-use ensemble_core::env::Monotonic;
-use ensemble_core::message::Timestamp;
-use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
-use ensemble_team::board::BoardError;
 use ensemble_team::board::{
-    ActiveControl, AnalysisVerdict, BoardLease, ControlFile, NewAnomaly, NewHandoff, Staleness,
-    active_task, analyze, claimable, is_fenced, leases, scan, write_beat,
+    AnalysisVerdict, Staleness, active_task, analyze, claimable, is_fenced, leases,
 };
 
 use super::*;

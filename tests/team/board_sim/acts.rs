@@ -1,16 +1,13 @@
 //! The actors' actions, allowed and forbidden.
 
-use std::time::Duration;
-
-use ensemble_core::message::Name;
 use ensemble_team::board::{
-    BoardLease, NewAgent, NewHandoff, NewTask, TaskStatus, claimable, leases, released_claim,
-    reviewable,
+    NewAgent, NewHandoff, NewTask, TaskStatus, claimable, released_claim, reviewable,
 };
 use ensemble_team::proto::agent;
-use ensemble_team::proto::task::TaskHolder;
 
-use super::{Sim, name};
+use super::name;
+
+use super::*;
 
 const REVIEWERS_FROM: usize = 3;
 

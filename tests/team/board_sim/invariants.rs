@@ -1,9 +1,9 @@
 //! The 25 invariants of a board, checked on its text by a separate parser and separate code; no
 //! check uses the board's own rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use serde_json::Value;
+use super::*;
 
 /// Steps of the siblings' table, and those that its limits and leases add.
 pub(crate) const ALLOWED: [(&str, &str); 19] = [

@@ -1,17 +1,13 @@
 //! Heartbeats, and an observer that judges only by its own observations.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use ensemble_core::env::Monotonic;
-use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, HEARTBEAT, LOOK_INTERVAL, LeaseWatch};
-use ensemble_team::board::{BoardLease, scan, write_beat};
+use ensemble_team::board::{scan, write_beat};
 use ensemble_team::proto::beat::LEASE_DURATION;
 
-use super::Sim;
+use super::*;
 
 /// One observer, and the time at which each agent was last alive.
 pub(crate) struct Observer {
