@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_app::diagnostics::say;
+use ensemble_app::interrupt::end_if_cancelled;
 use ensemble_app::mail::awaiting::AwaitedReply;
 use ensemble_app::mail::conversation::ensure_person;
 use ensemble_app::mail::elsewhere::{Address, OtherProject, own_project};
@@ -170,10 +171,10 @@ impl Arguments {
         is_answer_printed: bool,
     ) -> Outcome<Option<Failure>> {
         let tracker = outgoing.tracker(&posted, (to.clone(), envelope.id.clone()), follower);
-        // It is sent, no matter what can be learned of it.
+        // It is sent, no matter what can be learned of it; but a cancelled call waits for no other copy.
         let (reached, late) = self
             .wait_for(tracker, deadline)
-            .unwrap_or_else(|failure| (Receipt::Stored, Some(failure)));
+            .or_else(|failure| end_if_cancelled().map(|()| (Receipt::Stored, Some(failure))))?;
         let copy = envelope.addressed_to(to);
         let is_kept = matches!(posted, PostOutcome::Kept(_));
         let mut more = vec![("already_stored", posted.was_stored_before().into())];
