@@ -193,7 +193,11 @@ impl PaneWorker {
                 pane.submit(text).unwrap_or_else(|error| failed(&error))
             }
             (kind @ (PaneTaskKind::Type(_) | PaneTaskKind::Interrupt), Some(text)) => {
-                match typed(&mut pane, kind, text) {
+                let typed = match kind {
+                    PaneTaskKind::Type(occasion) => pane.nudge_text(text, occasion),
+                    _ => pane.interrupt(text),
+                };
+                match typed {
                     Ok(TextOutcome::Typed(half)) => return Some((pane_task, pane, half)),
                     Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
                     Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
@@ -261,13 +265,6 @@ fn report_state(entry: &PaneEntry, observation: &PaneObservation) {
         && let Err(error) = entry.binding.report_state(&entry.agent, judgement.state)
     {
         tracing::debug!(%error, "cannot report a state beside a pane");
-    }
-}
-
-fn typed(pane: &mut BoundPane, kind: PaneTaskKind, text: &NudgeText) -> Result<TextOutcome> {
-    match kind {
-        PaneTaskKind::Type(occasion) => pane.nudge_text(text, occasion),
-        _ => pane.interrupt(text),
     }
 }
 
