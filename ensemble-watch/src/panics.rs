@@ -7,7 +7,8 @@
 //! panic in any thread ── its place on stderr ── PANIC_PAUSE ── the same program and arguments, in the same process
 //! ```
 //!
-//! The number of panics in a row goes along in [`PANICS`]: from `REPEATS_MIN` on, they are a need.
+//! The number of panics in a row goes along in [`PANICS`], with the id of the process: what that starts has the variable,
+//! too. From `REPEATS_MIN` on, panics are a need.
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,14 +17,16 @@ use std::time::{Duration, Instant};
 
 use crate::failure_log::{FAILURES, LASTS_MAX};
 
-/// The environment variable with the number of panics before this start.
+/// The environment variable with the process and the number of its panics before this start: `4711:2`.
 const PANICS: &str = "ENSEMBLE_WATCH_PANICS";
 /// Pause before the program starts again.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
 /// From now on, a panic starts the program of this process again.
 pub(crate) fn restart_after_panics() {
-    let before = std::env::var(PANICS).ok().and_then(|it| it.parse().ok()).unwrap_or(0_u32);
+    let own = format!("{}:", std::process::id());
+    let told = std::env::var(PANICS).unwrap_or_default();
+    let before = told.strip_prefix(&own).and_then(|it| it.parse().ok()).unwrap_or(0_u32);
     FAILURES.count_panics(before);
     let started = Instant::now();
     std::panic::set_hook(Box::new(move |panic| {
@@ -32,7 +35,7 @@ pub(crate) fn restart_after_panics() {
         let in_a_row = if started.elapsed() < LASTS_MAX { before.saturating_add(1) } else { 1 };
         let error = std::env::current_exe().map(|program| {
             let mut again = Command::new(program);
-            again.args(std::env::args_os().skip(1)).env(PANICS, in_a_row.to_string()).exec()
+            again.args(std::env::args_os().skip(1)).env(PANICS, format!("{own}{in_a_row}")).exec()
         });
         let _ = writeln!(std::io::stderr(), "it cannot start again: {error:?}");
         std::process::abort();
