@@ -12,6 +12,7 @@
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -33,11 +34,14 @@ pub(crate) fn restart_after_panics() {
         let _ = writeln!(std::io::stderr(), "a bug in the watcher, which starts again: {panic}");
         std::thread::sleep(PANIC_PAUSE);
         let in_a_row = if started.elapsed() < LASTS_MAX { before.saturating_add(1) } else { 1 };
-        let error = std::env::current_exe().map(|program| {
-            let mut again = Command::new(program);
-            again.args(std::env::args_os().skip(1)).env(PANICS, format!("{own}{in_a_row}")).exec()
-        });
-        let _ = writeln!(std::io::stderr(), "it cannot start again: {error:?}");
+        let (words, panics) = (Vec::from_iter(std::env::args_os()), format!("{own}{in_a_row}"));
+        // The file of this process is gone once another version has replaced it: that is at the path that was called.
+        let program = std::env::current_exe().ok().map(PathBuf::into_os_string);
+        for program in program.into_iter().chain(words.first().cloned()) {
+            let error =
+                Command::new(program).args(words.iter().skip(1)).env(PANICS, &panics).exec();
+            let _ = writeln!(std::io::stderr(), "it cannot start again: {error}");
+        }
         std::process::abort();
     }));
 }

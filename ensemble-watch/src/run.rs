@@ -171,7 +171,7 @@ fn acquire_lock(path: &Path, patience: Duration) -> Result<FileLock> {
 }
 
 /// Runs the watcher of a project as a process, until SIGTERM, SIGINT or SIGHUP. If systemd has started it, it reports
-/// its state to systemd.
+/// its state to systemd. A panic of any thread starts the program again, with the same arguments.
 pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
     run_watcher(project, |_| {}, ready)
 }
