@@ -13,6 +13,7 @@ pub(super) struct ChangeNotifier {
 }
 
 impl ChangeNotifier {
+    /// Call this after a change under the mutex.
     pub(super) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.condition.notify_all();

@@ -281,6 +281,7 @@ fn stream_config(subjects: &TeamSubjects, (replicas, versions_max): (usize, i64)
     }
 }
 
+/// Configuration as of `nats kv add`.
 fn bucket_config(subjects: &TeamSubjects, size: (usize, i64)) -> Config {
     Config {
         name: subjects.bucket_stream(),

@@ -94,6 +94,7 @@ impl Denials {
         recent.texts.iter().find(is_it).map(|it| denied(&it.text))
     }
 
+    /// The number of denials so far; later ones are new to its owner.
     pub(super) fn mark(&self) -> u64 {
         self.0.borrow().count
     }

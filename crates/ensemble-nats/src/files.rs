@@ -36,6 +36,7 @@ use ensemble_core::requests::Requests;
 use ensemble_core::spool::ATTACHMENT_BYTES_MAX;
 use ensemble_core::{Error, Result};
 
+/// As of NATS's own tools.
 const CHUNK_BYTES: usize = 128 * 1024;
 /// An upload that is younger is named again.
 const NAMED_AGAIN: Duration = Duration::from_secs(60 * 60);

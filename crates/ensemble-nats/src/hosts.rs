@@ -31,6 +31,7 @@ const TRIES_MAX: usize = 4;
 pub struct HostNews {
     pub host: Name,
     pub text: String,
+    /// Time of the report, by the servers.
     pub at: Timestamp,
     /// Whether the host was silent since for [`SILENCE_MAX`].
     pub is_silent: bool,

@@ -19,10 +19,9 @@ pub(super) enum MessageStage {
         #[serde(default, skip_serializing_if = "is_zero")]
         due: u64,
     },
-    Held {
-        holder: Name,
-        lease_seconds: u64,
-    },
+    /// S3.
+    Held { holder: Name, lease_seconds: u64 },
+    /// S4.
     Settled,
     /// S5.
     Dead {

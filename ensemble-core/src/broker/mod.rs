@@ -93,10 +93,12 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
 
     fn note_told(&self, letter: &DeadLetter) -> Result<()>;
 
+    /// Gives a dead letter back to the queue with all its attempts.
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
+    /// Makes a waiting message a dead letter.
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
     /// Stores a message that is not to be received before `due`, in milliseconds since the Unix

@@ -99,6 +99,7 @@ pub struct Ledger {
     /// Number of the last listing.
     listing: u32,
     lines: usize,
+    /// Length of the file in bytes.
     end: u64,
     /// The file ends within a line: the disk was full.
     torn: bool,

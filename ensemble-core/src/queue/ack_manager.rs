@@ -50,6 +50,7 @@ pub struct AckManager {
     pub(super) wait: FileWait,
 }
 
+/// The data of one step. A step of a task may outlive the future that has begun it.
 pub(super) struct RunningAcks {
     driver: AckDriver<'static>,
     workers: Vec<(DeliveryId, Name)>,

@@ -34,6 +34,7 @@ pub struct AgentSession {
     pub id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// Start of that process, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
     #[serde(default)]
@@ -123,6 +124,7 @@ pub struct CarriedMessage {
     pub id: MessageId,
     pub epoch: u64,
     pub pid: u32,
+    /// Start of the hook, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }

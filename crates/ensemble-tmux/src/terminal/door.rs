@@ -15,6 +15,7 @@ use crate::tmux::Binding;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use ensemble_core::{Error, Result};
 
+/// Only its owner may ask.
 const MODE: u32 = 0o600;
 /// Most clients at a time; a further one is turned away, and asks again.
 const CONNECTIONS_MAX: usize = 64;

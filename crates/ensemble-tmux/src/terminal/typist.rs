@@ -71,6 +71,7 @@ pub enum LineSubmission {
     /// It does not do that here: nothing was typed.
     Unsupported,
     Submitted,
+    /// Nothing was typed.
     Refused(Deferral),
 }
 
@@ -87,6 +88,7 @@ pub(crate) struct TypedMemory {
 /// What a terminal shows at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalSnapshot {
+    /// A line each, without trailing blanks.
     pub screen: Vec<String>,
     /// Column and line of the cursor, from 0.
     pub cursor: (u32, u32),

@@ -50,9 +50,8 @@ pub enum TextOutcome {
     /// The text is in the pane. Call [`TmuxPane::nudge_enter`] once [`TypedNudge::enter_after`]
     /// has passed; until then, or until this is dropped, no other process types into the pane.
     Typed(TypedNudge),
-    Refused {
-        deferral: Deferral,
-    },
+    /// Nothing was typed.
+    Refused { deferral: Deferral },
 }
 
 impl From<NudgeOutcome> for TextOutcome {

@@ -101,6 +101,7 @@ impl FileWait {
         state.waits.get_mut(&self.id).map(|row| std::mem::take(&mut row.landed)).unwrap_or_default()
     }
 
+    /// Sleeps until an event, at most for `nap`; also ends when `other` becomes readable.
     pub(crate) fn sleep(&self, nap: Duration, other: Option<BorrowedFd<'_>>) {
         self.watcher.sleep(self.id, nap, other);
     }
@@ -150,6 +151,7 @@ impl SharedWatcher {
         self.lock().is_polling
     }
 
+    /// Adds a wait: what lands from now on ends its next sleep.
     fn add(&self, places: Arc<[PathBuf]>) -> u64 {
         let mut state = self.lock();
         state.last_id += 1;

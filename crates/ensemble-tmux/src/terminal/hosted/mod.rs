@@ -64,7 +64,9 @@ pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaneAddress {
+    /// `pane` as in `ZELLIJ_PANE_ID`.
     Zellij { session: String, pane: u32 },
+    /// `pane` is its public id, such as `w1:p1`.
     Herdr { pane: String },
 }
 
