@@ -3,9 +3,7 @@
 use ensemble_core::requests::{CLOSED_KEPT, COMMENT_BYTES_MAX};
 use proptest::prelude::*;
 
-use crate::requests::bed::name;
-
-use crate::*;
+use crate::requests::bed::{Bed, name};
 
 use crate::*;
 

@@ -2,9 +2,7 @@
 
 use ensemble_core::requests::{GatedTask, UndecidedRequest};
 
-use crate::requests::bed::name;
-
-use crate::*;
+use crate::requests::bed::{Bed, name};
 
 use crate::*;
 

@@ -4,9 +4,7 @@ use ensemble_core::proto::request::Decision;
 use ensemble_core::requests::{CorrelationOutcome, SenderEvidence};
 use serde_json::Map;
 
-use crate::requests::bed::name;
-
-use crate::*;
+use crate::requests::bed::{Bed, name};
 
 use crate::*;
 
