@@ -26,82 +26,98 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Register(RegisterAgent),
-    Verify(VerifyAgent),
-    Heartbeat(AgentHeartbeat),
+    /// Register yourself on the blackboard
+    ///
+    /// For agents and people without a supervisor, which does this itself. Prints the number of the
+    /// registration.
+    Register {
+        /// planner, coder or code-reviewer
+        #[arg(long, value_name = "ROLE", value_parser = ["planner", "coder", "code-reviewer"])]
+        role: String,
+    },
+    /// Check that you may begin: entry, lease, assignment, worktree, commit
+    ///
+    /// Your entry on the blackboard must have a lease that has not expired. If you have a task, your claim must still be
+    /// current, and the worktree must exist. For a reviewer, HEAD must be the commit to review.
+    ///
+    /// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
+    /// end without writing anything · 4 it is yours, but its worktree is wrong: report that and exit · 5 git is
+    /// missing · 75 busy: ask again.
+    Verify {
+        #[command(flatten)]
+        epoch: EpochFlag,
+    },
+    /// Extend your leases
+    ///
+    /// Takes no lock of the blackboard. A supervised agent needs it only where its supervisor cannot
+    /// see that it works: before it waits for long without using the processor.
+    #[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
+    Heartbeat {
+        /// Operation that takes up to 15 minutes; it is logged
+        #[arg(long, value_name = "WHY")]
+        long: Option<String>,
+        /// Used share of your context; shown on the blackboard as `context_percent`
+        #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+        context_used: Option<String>,
+    },
     Handoff(HandOff),
-    Exit(AnnounceExit),
+    /// Announce your exit status, and exit with it
+    ///
+    /// For programs that cannot choose their own exit status: the supervisor replaces the program's 0
+    /// or 42 with the announced status. An agent without a supervisor is unregistered at once, and its
+    /// work is released.
+    #[command(after_help = "Example: exec ensemble agent exit 42")]
+    Exit {
+        /// 0: done; 42: a fresh agent should continue; 1: something is wrong
+        #[arg(value_name = "CODE", default_value = "0", value_parser = ["0", "1", "42"])]
+        code: String,
+        /// Why
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+    },
     Unregister(UnregisterAgent),
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Register(register) => register.run(context),
-            Verb::Verify(verify) => verify.run(context),
-            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Register { role } => register(context, &role),
+            Verb::Verify { epoch } => verify(context, &epoch),
+            Verb::Heartbeat { long, context_used } => {
+                beat(context, long.as_deref(), context_used.as_deref())
+            }
             Verb::Handoff(handoff) => handoff.run(context),
-            Verb::Exit(exit) => exit.run(context),
+            Verb::Exit { code, reason } => exit(context, &code, &reason),
             Verb::Unregister(unregister) => unregister.run(context),
         }
     }
 }
 
-/// Register yourself on the blackboard
-///
-/// For agents and people without a supervisor, which does this itself. Prints the number of the
-/// registration.
-#[derive(Debug, clap::Args)]
-struct RegisterAgent {
-    /// planner, coder or code-reviewer
-    #[arg(long, value_name = "ROLE", value_parser = ["planner", "coder", "code-reviewer"])]
-    role: String,
+fn register(context: &Context, role: &str) -> Outcome {
+    let name = context.agent_required()?;
+    let board = context.board()?;
+    let mut locked = board.lock()?;
+    let holder = locked.register(&NewAgent::new(name.clone(), role))?;
+    locked.agent_event(&holder, agent::Event::Ready)?;
+    locked.commit()?;
+    let object = json!({ "agent": name, "role": role, "epoch": holder.epoch });
+    context.out.print_answer(&object, format!("{name} registered, number {}", holder.epoch))
 }
 
-impl RegisterAgent {
-    fn run(self, context: &Context) -> Outcome {
-        let name = context.agent_required()?;
-        let board = context.board()?;
-        let mut locked = board.lock()?;
-        let holder = locked.register(&NewAgent::new(name.clone(), &*self.role))?;
-        locked.agent_event(&holder, agent::Event::Ready)?;
-        locked.commit()?;
-        let object = json!({ "agent": name, "role": self.role, "epoch": holder.epoch });
-        context.out.print_answer(&object, format!("{name} registered, number {}", holder.epoch))
-    }
-}
-
-/// Extend your leases
-///
-/// Takes no lock of the blackboard. A supervised agent needs it only where its supervisor cannot
-/// see that it works: before it waits for long without using the processor.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
-struct AgentHeartbeat {
-    /// Operation that takes up to 15 minutes; it is logged
-    #[arg(long, value_name = "WHY")]
-    long: Option<String>,
-    /// Used share of your context; shown on the blackboard as `context_percent`
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    context_used: Option<String>,
-}
-
-impl AgentHeartbeat {
-    fn run(self, context: &Context) -> Outcome {
-        let context_percent = self.context_used.as_deref().and_then(share);
-        let says = LifeSign { long: self.long.as_deref(), context_percent };
-        let (agent, sign) = give_sign(context, says)?;
-        let seconds = sign.lease_seconds;
-        let object = json!({
-            "agent": agent.by, "epoch": agent.epoch, "sequence": sign.sequence,
-            "lease_seconds": seconds, "context_percent": sign.context_percent,
-        });
-        let said = match self.long {
-            Some(why) => extended(&ensemble_app::text::one_line(&why)),
-            None => format!("alive, for {seconds} s"),
-        };
-        context.out.print_answer(&object, said)
-    }
+fn beat(context: &Context, long: Option<&str>, context_used: Option<&str>) -> Outcome {
+    let context_percent = context_used.and_then(share);
+    let says = LifeSign { long, context_percent };
+    let (agent, sign) = give_sign(context, says)?;
+    let seconds = sign.lease_seconds;
+    let object = json!({
+        "agent": agent.by, "epoch": agent.epoch, "sequence": sign.sequence,
+        "lease_seconds": seconds, "context_percent": sign.context_percent,
+    });
+    let said = match long {
+        Some(why) => extended(&ensemble_app::text::one_line(why)),
+        None => format!("alive, for {seconds} s"),
+    };
+    context.out.print_answer(&object, said)
 }
 
 /// Leave notes for the agent that continues your task, and announce exit status 42
@@ -157,89 +173,54 @@ impl HandOff {
     }
 }
 
-/// Announce your exit status, and exit with it
-///
-/// For programs that cannot choose their own exit status: the supervisor replaces the program's 0
-/// or 42 with the announced status. An agent without a supervisor is unregistered at once, and its
-/// work is released.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: exec ensemble agent exit 42")]
-struct AnnounceExit {
-    /// 0: done; 42: a fresh agent should continue; 1: something is wrong
-    #[arg(value_name = "CODE", default_value = "0", value_parser = ["0", "1", "42"])]
-    code: String,
-    /// Why
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    reason: String,
-}
-
-impl AnnounceExit {
-    fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let state = board.read()?;
-        let agent = acting::check_registered(context, &state)?;
-        let code: i32 = self.code.parse().unwrap_or(1);
-        let directory = directory_of(&board);
-        let is_supervised = seated(directory, &agent.by)?
-            .is_some_and(|(seated, lives)| lives && seated.epoch == Some(agent.epoch));
-        match is_supervised {
-            true => {
-                let say = SignContent::Leaving { code, reason: &self.reason };
-                board.give_sign(&agent, &say, state.config.lease_duration())?;
-            }
-            false => {
-                let reason = Some(self.reason.as_str()).filter(|reason| !reason.is_empty());
-                let mut locked = board.lock()?;
-                locked.unregister(&agent, reason.unwrap_or("it has ended"))?;
-                locked.commit()?;
-            }
+fn exit(context: &Context, code: &str, reason: &str) -> Outcome {
+    let board = context.board()?;
+    let state = board.read()?;
+    let agent = acting::check_registered(context, &state)?;
+    let code: i32 = code.parse().unwrap_or(1);
+    let directory = directory_of(&board);
+    let is_supervised = seated(directory, &agent.by)?
+        .is_some_and(|(seated, lives)| lives && seated.epoch == Some(agent.epoch));
+    match is_supervised {
+        true => {
+            let say = SignContent::Leaving { code, reason };
+            board.give_sign(&agent, &say, state.config.lease_duration())?;
         }
-        let how = if is_supervised { "said so to its supervisor" } else { "unregistered" };
-        let at = SystemClock.wall();
-        let object =
-            json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
-        context.out.print_answer(&object, format!("{} ends with {code}: {how}", agent.by))?;
-        let text = if self.reason.is_empty() { format!("exit {code}") } else { self.reason };
-        match code {
-            0 => Ok(()),
-            42 => Err(Failure::new(VerbExit::Aborted, text)),
-            _ => Err(Failure::refused(text)),
+        false => {
+            let reason = Some(reason).filter(|reason| !reason.is_empty());
+            let mut locked = board.lock()?;
+            locked.unregister(&agent, reason.unwrap_or("it has ended"))?;
+            locked.commit()?;
         }
+    }
+    let how = if is_supervised { "said so to its supervisor" } else { "unregistered" };
+    let at = SystemClock.wall();
+    let object = json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
+    context.out.print_answer(&object, format!("{} ends with {code}: {how}", agent.by))?;
+    let text = if reason.is_empty() { format!("exit {code}") } else { reason.to_owned() };
+    match code {
+        0 => Ok(()),
+        42 => Err(Failure::new(VerbExit::Aborted, text)),
+        _ => Err(Failure::refused(text)),
     }
 }
 
-/// Check that you may begin: entry, lease, assignment, worktree, commit
-///
-/// Your entry on the blackboard must have a lease that has not expired. If you have a task, your claim must still be
-/// current, and the worktree must exist. For a reviewer, HEAD must be the commit to review.
-///
-/// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
-/// end without writing anything · 4 it is yours, but its worktree is wrong: report that and exit · 5 git is
-/// missing · 75 busy: ask again.
-#[derive(Debug, clap::Args)]
-struct VerifyAgent {
-    #[command(flatten)]
-    epoch: EpochFlag,
-}
-
-impl VerifyAgent {
-    fn run(self, context: &Context) -> Outcome {
-        let agent = context.agent_required()?;
-        let board = context.board()?;
-        let worktrees = context.worktrees(&board)?;
-        match worktrees.verify(&agent, self.epoch.given()?, SystemClock.wall())? {
-            Ok(verified) => {
-                check_registered(context, &board.read()?)?;
-                print_verified(context, &verified)
-            }
-            Err(unfit) => {
-                let exit = match unfit {
-                    UnfitReason::NothingAssigned(_) => VerbExit::Nothing,
-                    UnfitReason::Over(_) => VerbExit::Failed,
-                    UnfitReason::Broken(_) => VerbExit::Corrupt,
-                };
-                Err(Failure::new(exit, unfit.to_string()).with_hint(advice(&unfit)))
-            }
+fn verify(context: &Context, epoch: &EpochFlag) -> Outcome {
+    let agent = context.agent_required()?;
+    let board = context.board()?;
+    let worktrees = context.worktrees(&board)?;
+    match worktrees.verify(&agent, epoch.given()?, SystemClock.wall())? {
+        Ok(verified) => {
+            check_registered(context, &board.read()?)?;
+            print_verified(context, &verified)
+        }
+        Err(unfit) => {
+            let exit = match unfit {
+                UnfitReason::NothingAssigned(_) => VerbExit::Nothing,
+                UnfitReason::Over(_) => VerbExit::Failed,
+                UnfitReason::Broken(_) => VerbExit::Corrupt,
+            };
+            Err(Failure::new(exit, unfit.to_string()).with_hint(advice(&unfit)))
         }
     }
 }

@@ -19,36 +19,38 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(AddAnomaly),
-    List(ListAnomalies),
+    /// Record an anomaly
+    ///
+    /// Types: retry_loop (count, error_pattern), trade_off (what, why, debt_created), spec_ambiguity,
+    /// external_blocker (blocker_service), assumption_violated (assumption, reality), scope_deviation,
+    /// workaround, debt_created, spec_changed, hypothesis_exhaustion, spec_gap, review_deadlock,
+    /// system_ambiguity (protocol_section, question). The details in brackets are required.
+    Add {
+        /// One of the types
+        #[arg(value_name = "TYPE")]
+        kind: String,
+        /// During which task
+        #[arg(long, value_name = "ID")]
+        task: Option<Name>,
+        /// A detail; a number, true and false count as such. May be repeated
+        #[arg(long = "detail", value_name = "NAME=VALUE", value_parser = detail)]
+        details: Vec<(String, Value)>,
+    },
+    /// List the anomalies, in the order of the board
+    List {
+        /// Only those of a type
+        #[arg(long = "type", value_name = "TYPE")]
+        kind: Option<String>,
+    },
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Add(add) => add.run(context),
-            Verb::List(list) => list.run(context),
+            Verb::Add { kind, task, details } => add(context, kind, task, details),
+            Verb::List { kind } => list(context, kind.as_deref()),
         }
     }
-}
-
-/// Record an anomaly
-///
-/// Types: retry_loop (count, error_pattern), trade_off (what, why, debt_created), spec_ambiguity,
-/// external_blocker (blocker_service), assumption_violated (assumption, reality), scope_deviation,
-/// workaround, debt_created, spec_changed, hypothesis_exhaustion, spec_gap, review_deadlock,
-/// system_ambiguity (protocol_section, question). The details in brackets are required.
-#[derive(Debug, clap::Args)]
-struct AddAnomaly {
-    /// One of the types
-    #[arg(value_name = "TYPE")]
-    kind: String,
-    /// During which task
-    #[arg(long, value_name = "ID")]
-    task: Option<Name>,
-    /// A detail; a number, true and false count as such. May be repeated
-    #[arg(long = "detail", value_name = "NAME=VALUE", value_parser = detail)]
-    details: Vec<(String, Value)>,
 }
 
 fn detail(text: &str) -> Result<(String, Value), String> {
@@ -61,49 +63,41 @@ fn detail(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), plain.unwrap_or_else(|| json!(value))))
 }
 
-impl AddAnomaly {
-    fn run(self, context: &Context) -> Outcome {
-        let reporter = context.reporter()?;
-        let details: Map<String, Value> = self.details.into_iter().collect();
-        let anomaly = NewAnomaly { kind: self.kind, task: self.task, reporter, details };
-        let board = context.board()?;
-        let mut locked = board.lock()?;
-        locked.add_anomaly(&anomaly)?;
-        let state = locked.commit()?;
-        context.out.print_answer(&json!(state.anomalies.last()), format!("noted: {}", anomaly.kind))
-    }
+fn add(
+    context: &Context,
+    kind: String,
+    task: Option<Name>,
+    details: Vec<(String, Value)>,
+) -> Outcome {
+    let reporter = context.reporter()?;
+    let details: Map<String, Value> = details.into_iter().collect();
+    let anomaly = NewAnomaly { kind, task, reporter, details };
+    let board = context.board()?;
+    let mut locked = board.lock()?;
+    locked.add_anomaly(&anomaly)?;
+    let state = locked.commit()?;
+    context.out.print_answer(&json!(state.anomalies.last()), format!("noted: {}", anomaly.kind))
 }
 
-/// List the anomalies, in the order of the board
-#[derive(Debug, clap::Args)]
-struct ListAnomalies {
-    /// Only those of a type
-    #[arg(long = "type", value_name = "TYPE")]
-    kind: Option<String>,
-}
-
-impl ListAnomalies {
-    fn run(self, context: &Context) -> Outcome {
-        let state = context.board()?.read()?;
-        let is_wanted =
-            |anomaly: &&BoardAnomaly| self.kind.as_ref().is_none_or(|k| *k == anomaly.kind);
-        let found: Vec<&BoardAnomaly> = state.anomalies.iter().filter(is_wanted).collect();
-        let row = |anomaly: &&BoardAnomaly| {
-            let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            vec![
-                text(anomaly.timestamp.map(|at| at.to_string())),
-                anomaly.kind.clone(),
-                text(anomaly.task.as_ref().map(Name::to_string)),
-                text(anomaly.reporter.clone()),
-                if anomaly.details.is_null() {
-                    "-".to_owned()
-                } else {
-                    one_line(&anomaly.details.to_string())
-                },
-            ]
-        };
-        context.out.print_list(&found, &["time", "type", "task", "reporter", "details"], row)
-    }
+fn list(context: &Context, kind: Option<&str>) -> Outcome {
+    let state = context.board()?.read()?;
+    let is_wanted = |anomaly: &&BoardAnomaly| kind.is_none_or(|k| k == anomaly.kind);
+    let found: Vec<&BoardAnomaly> = state.anomalies.iter().filter(is_wanted).collect();
+    let row = |anomaly: &&BoardAnomaly| {
+        let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            text(anomaly.timestamp.map(|at| at.to_string())),
+            anomaly.kind.clone(),
+            text(anomaly.task.as_ref().map(Name::to_string)),
+            text(anomaly.reporter.clone()),
+            if anomaly.details.is_null() {
+                "-".to_owned()
+            } else {
+                one_line(&anomaly.details.to_string())
+            },
+        ]
+    };
+    context.out.print_list(&found, &["time", "type", "task", "reporter", "details"], row)
 }
 
 /// Look for patterns in the anomalies that no single agent can see

@@ -26,7 +26,14 @@ enum Verb {
     Init,
     /// Show what is on the blackboard
     Show,
-    Validate(ValidateBoard),
+    /// Check the blackboard against all its rules
+    ///
+    /// Prints every violation with its field. Exit code 4 if there is one.
+    Validate {
+        /// Also check whether worktrees and specifications exist
+        #[arg(long)]
+        worktrees: bool,
+    },
     Edit(edit::EditBoard),
 }
 
@@ -35,7 +42,7 @@ impl Arguments {
         match self.verb {
             Verb::Init => init(context),
             Verb::Show => show(context),
-            Verb::Validate(validate) => validate.run(context),
+            Verb::Validate { worktrees } => validate(context, worktrees),
             Verb::Edit(edit) => edit.run(context),
         }
     }
@@ -118,64 +125,52 @@ fn summary(state: &State) -> String {
     format!("{tasks}, revision {revision}: {}", parts.join(", "))
 }
 
-/// Check the blackboard against all its rules
-///
-/// Prints every violation with its field. Exit code 4 if there is one.
-#[derive(Debug, clap::Args)]
-struct ValidateBoard {
-    /// Also check whether worktrees and specifications exist
-    #[arg(long)]
-    worktrees: bool,
-}
-
-impl ValidateBoard {
-    fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let mut warnings = Vec::new();
-        let violations = match board.read().map_err(Error::into_area) {
-            Ok(state) => {
-                warnings.clone_from(&state.warnings);
-                let project = board.project().to_owned();
-                match self.worktrees {
-                    true => board::missing_files(&state, |path| project.join(path).exists()),
-                    false => Vec::new(),
-                }
-            }
-            Err(Ok(BoardError::Invalid { violations, .. })) => violations,
-            Err(Err(Error::Malformed { field, detail, .. })) => {
-                vec![Violation { path: field, problem: detail }]
-            }
-            Err(Ok(other)) => return Err(Error::from(other).into()),
-            Err(Err(other)) => return Err(other.into()),
-        };
-        if context.out.is_json() {
-            let valid = violations.is_empty();
-            let (path, count) = (board.path(), violations.len());
-            context.out.object(&json!({
-                "path": path, "valid": valid, "count": count, "violations": violations,
-                "warnings": warnings,
-            }))?;
-        } else {
-            for Violation { path, problem } in &violations {
-                let path = context.out.paint(BAD, one_line(path));
-                context.out.line(format!("{path}: {}", one_line(problem)))?;
-            }
-            for Violation { path, problem } in &warnings {
-                let path = context.out.paint(WARNING, format!("warning: {}", one_line(path)));
-                context.out.line(format!("{path}: {}", one_line(problem)))?;
+fn validate(context: &Context, worktrees: bool) -> Outcome {
+    let board = context.board()?;
+    let mut warnings = Vec::new();
+    let violations = match board.read().map_err(Error::into_area) {
+        Ok(state) => {
+            warnings.clone_from(&state.warnings);
+            let project = board.project().to_owned();
+            match worktrees {
+                true => board::missing_files(&state, |path| project.join(path).exists()),
+                false => Vec::new(),
             }
         }
-        if !violations.is_empty() {
-            context.out.flush()?;
-            let rules = plural(violations.len() as u64, "violation");
-            return Err(Failure::new(
-                VerbExit::Corrupt,
-                format!("{}: {rules}", board.path().display()),
-            ));
+        Err(Ok(BoardError::Invalid { violations, .. })) => violations,
+        Err(Err(Error::Malformed { field, detail, .. })) => {
+            vec![Violation { path: field, problem: detail }]
         }
-        match context.out.is_json() {
-            true => Ok(()),
-            false => context.out.line(format!("{} is valid", board.path().display())),
+        Err(Ok(other)) => return Err(Error::from(other).into()),
+        Err(Err(other)) => return Err(other.into()),
+    };
+    if context.out.is_json() {
+        let valid = violations.is_empty();
+        let (path, count) = (board.path(), violations.len());
+        context.out.object(&json!({
+            "path": path, "valid": valid, "count": count, "violations": violations,
+            "warnings": warnings,
+        }))?;
+    } else {
+        for Violation { path, problem } in &violations {
+            let path = context.out.paint(BAD, one_line(path));
+            context.out.line(format!("{path}: {}", one_line(problem)))?;
         }
+        for Violation { path, problem } in &warnings {
+            let path = context.out.paint(WARNING, format!("warning: {}", one_line(path)));
+            context.out.line(format!("{path}: {}", one_line(problem)))?;
+        }
+    }
+    if !violations.is_empty() {
+        context.out.flush()?;
+        let rules = plural(violations.len() as u64, "violation");
+        return Err(Failure::new(
+            VerbExit::Corrupt,
+            format!("{}: {rules}", board.path().display()),
+        ));
+    }
+    match context.out.is_json() {
+        true => Ok(()),
+        false => context.out.line(format!("{} is valid", board.path().display())),
     }
 }

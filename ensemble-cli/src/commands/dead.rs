@@ -27,115 +27,112 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    List(ListDeadLetters),
-    Show(ShowDeadLetter),
-    Retry(RetryDeadLetter),
-    Drop(DropDeadLetter),
+    /// List dead letters with their reasons, oldest first
+    List {
+        /// Only those of this mailbox
+        #[arg(value_name = "MAILBOX", add = completion::mailboxes())]
+        mailbox: Option<Name>,
+    },
+    /// Show a dead letter: why it died, and what it says
+    Show {
+        /// The message's id, or a unique beginning of it
+        #[arg(add = completion::dead_letters())]
+        id: MessageId,
+        /// Its mailbox, if the id alone is ambiguous
+        #[arg(long, value_name = "NAME", add = completion::mailboxes())]
+        mailbox: Option<Name>,
+    },
+    /// Return a dead letter to its mailbox, with its attempts counted from 0 again
+    Retry(DeadLetterChoice),
+    /// Remove a dead letter for good
+    Drop {
+        #[command(flatten)]
+        which: DeadLetterChoice,
+        /// Really all of them
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
-            Verb::Retry(retry) => retry.run(context),
-            Verb::Drop(drop) => drop.run(context),
+            Verb::List { mailbox } => list(context, mailbox.as_ref()),
+            Verb::Show { id, mailbox } => show(context, &id, mailbox.as_ref()),
+            Verb::Retry(which) => retry(context, &which),
+            Verb::Drop { which, yes } => drop_letters(context, &which, yes),
         }
     }
 }
 
-/// List dead letters with their reasons, oldest first
-#[derive(Debug, clap::Args)]
-struct ListDeadLetters {
-    /// Only those of this mailbox
-    #[arg(value_name = "MAILBOX", add = completion::mailboxes())]
-    mailbox: Option<Name>,
-}
-
-impl ListDeadLetters {
-    fn run(self, context: &Context) -> Outcome {
-        let places = DeadLetterPlaces::open(context)?;
-        let letters = places.letters(self.mailbox.as_ref())?;
-        if context.out.is_json() {
-            return letters.iter().try_for_each(|(place, letter)| {
-                context.out.object(&described(place.word, letter))
-            });
-        }
-        if letters.is_empty() {
-            return context.out.line("no dead letters");
-        }
-        let short: ShortIds =
-            places.letters(None)?.into_iter().map(|(_, letter)| letter.id).collect();
-        let row = |(place, letter): &(&DeadLetterPlace, DeadLetter)| {
-            let id = short.shorten(letter.id.as_str()).to_owned();
-            let at = letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
-            let reason = match place.word {
-                OUTBOX | DIRECTORY if places.0.len() > 1 => {
-                    format!("{} ({} of this host)", letter.reason, place.word)
-                }
-                _ => letter.reason.clone(),
-            };
-            vec![id, letter.mailbox.to_string(), at, reason]
-        };
-        context.out.table(&["id", "mailbox", "since", "reason"], letters.iter().map(row).collect())
+fn list(context: &Context, mailbox: Option<&Name>) -> Outcome {
+    let places = DeadLetterPlaces::open(context)?;
+    let letters = places.letters(mailbox)?;
+    if context.out.is_json() {
+        return letters
+            .iter()
+            .try_for_each(|(place, letter)| context.out.object(&described(place.word, letter)));
     }
-}
-
-/// Show a dead letter: why it died, and what it says
-#[derive(Debug, clap::Args)]
-struct ShowDeadLetter {
-    /// The message's id, or a unique beginning of it
-    #[arg(add = completion::dead_letters())]
-    id: MessageId,
-    /// Its mailbox, if the id alone is ambiguous
-    #[arg(long, value_name = "NAME", add = completion::mailboxes())]
-    mailbox: Option<Name>,
-}
-
-impl ShowDeadLetter {
-    fn run(self, context: &Context) -> Outcome {
-        let places = DeadLetterPlaces::open(context)?;
-        let (place, letter) = places.one(&self.id, self.mailbox.as_ref())?;
-        let (queue, place) = (&place.queue, place.word);
-        let envelope = match queue.peek(&letter.mailbox, &letter.id) {
-            Ok(envelope) => Ok(envelope),
-            // Why it cannot be read is what makes it interesting.
-            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => Err(error),
-            Err(error) => return Err(error.into()),
-        };
-        if context.out.is_json() {
-            let object = described(place, &letter);
-            let view = match envelope {
-                Ok(it) => {
-                    let place = (&letter.mailbox, Some(State::Dead));
-                    MessageView::read(context, queue, place, &it)?.to_json()
-                }
-                Err(error) => json!({ "state": "dead", "error": error.to_string() }),
-            };
-            return context.out.object(&with_members(object, &view));
-        }
-        let out = &context.out;
-        out.line(format!("id       {}", out.paint(STRONG, &letter.id)))?;
-        out.line(format!("mailbox  {}", letter.mailbox))?;
-        out.line(format!("reason   {}", one_line(&letter.reason)))?;
-        if let Some(at) = letter.at {
-            out.line(format!("since    {at}"))?;
-        }
-        if let Some(holder) = &letter.holder {
-            out.line(format!("holder   {holder}, delivery {}", letter.epoch))?;
-        }
-        match envelope {
-            Ok(envelope) => {
-                out.line(format!("from     {}", envelope.sender_address()))?;
-                out.line(format!("type     {}", envelope.kind))?;
-                print_content(out, &envelope)
+    if letters.is_empty() {
+        return context.out.line("no dead letters");
+    }
+    let short: ShortIds = places.letters(None)?.into_iter().map(|(_, letter)| letter.id).collect();
+    let row = |(place, letter): &(&DeadLetterPlace, DeadLetter)| {
+        let id = short.shorten(letter.id.as_str()).to_owned();
+        let at = letter.at.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        let reason = match place.word {
+            OUTBOX | DIRECTORY if places.0.len() > 1 => {
+                format!("{} ({} of this host)", letter.reason, place.word)
             }
-            Err(error) => out.line(format!("error    {}", one_line(&error.to_string()))),
+            _ => letter.reason.clone(),
+        };
+        vec![id, letter.mailbox.to_string(), at, reason]
+    };
+    context.out.table(&["id", "mailbox", "since", "reason"], letters.iter().map(row).collect())
+}
+
+fn show(context: &Context, id: &MessageId, mailbox: Option<&Name>) -> Outcome {
+    let places = DeadLetterPlaces::open(context)?;
+    let (place, letter) = places.one(id, mailbox)?;
+    let (queue, place) = (&place.queue, place.word);
+    let envelope = match queue.peek(&letter.mailbox, &letter.id) {
+        Ok(envelope) => Ok(envelope),
+        // Why it cannot be read is what makes it interesting.
+        Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => Err(error),
+        Err(error) => return Err(error.into()),
+    };
+    if context.out.is_json() {
+        let object = described(place, &letter);
+        let view = match envelope {
+            Ok(it) => {
+                let place = (&letter.mailbox, Some(State::Dead));
+                MessageView::read(context, queue, place, &it)?.to_json()
+            }
+            Err(error) => json!({ "state": "dead", "error": error.to_string() }),
+        };
+        return context.out.object(&with_members(object, &view));
+    }
+    let out = &context.out;
+    out.line(format!("id       {}", out.paint(STRONG, &letter.id)))?;
+    out.line(format!("mailbox  {}", letter.mailbox))?;
+    out.line(format!("reason   {}", one_line(&letter.reason)))?;
+    if let Some(at) = letter.at {
+        out.line(format!("since    {at}"))?;
+    }
+    if let Some(holder) = &letter.holder {
+        out.line(format!("holder   {holder}, delivery {}", letter.epoch))?;
+    }
+    match envelope {
+        Ok(envelope) => {
+            out.line(format!("from     {}", envelope.sender_address()))?;
+            out.line(format!("type     {}", envelope.kind))?;
+            print_content(out, &envelope)
         }
+        Err(error) => out.line(format!("error    {}", one_line(&error.to_string()))),
     }
 }
 
-/// Which dead letters are meant.
+// Which dead letters are meant; the help is that of the verbs.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("letters").required(true).multiple(true).args(["id", "all"]))]
 struct DeadLetterChoice {
@@ -200,24 +197,13 @@ impl DeadLetterChoice {
     }
 }
 
-/// Return a dead letter to its mailbox, with its attempts counted from 0 again
-#[derive(Debug, clap::Args)]
-struct RetryDeadLetter {
-    #[command(flatten)]
-    which: DeadLetterChoice,
-}
-
-impl RetryDeadLetter {
-    fn run(self, context: &Context) -> Outcome {
-        let done = |what: &str, mailbox: &str| {
-            let unread =
-                if is_unread(context, mailbox) { "; no running agent reads it" } else { "" };
-            format!("returned {what} to {mailbox}{unread}")
-        };
-        self.which.each(context, (done, "queued"), |queue, letter| {
-            queue.redrive(&letter.mailbox, &letter.id)
-        })
-    }
+fn retry(context: &Context, which: &DeadLetterChoice) -> Outcome {
+    let done = |what: &str, mailbox: &str| {
+        let unread = if is_unread(context, mailbox) { "; no running agent reads it" } else { "" };
+        format!("returned {what} to {mailbox}{unread}")
+    };
+    which
+        .each(context, (done, "queued"), |queue, letter| queue.redrive(&letter.mailbox, &letter.id))
 }
 
 fn is_unread(context: &Context, mailbox: &str) -> bool {
@@ -229,27 +215,15 @@ fn is_unread(context: &Context, mailbox: &str) -> bool {
     !is_read
 }
 
-/// Remove a dead letter for good
-#[derive(Debug, clap::Args)]
-struct DropDeadLetter {
-    #[command(flatten)]
-    which: DeadLetterChoice,
-    /// Really all of them
-    #[arg(long)]
-    yes: bool,
-}
-
-impl DropDeadLetter {
-    fn run(self, context: &Context) -> Outcome {
-        if self.which.all && !self.yes {
-            let text = "dropping all dead letters cannot be undone: nothing was removed";
-            return Err(Failure::refused(text).with_hint("`--yes` does it"));
-        }
-        let done = |what: &str, _: &str| format!("dropped {what}");
-        self.which.each(context, (done, "dropped"), |queue, letter| {
-            queue.drop_dead(&letter.mailbox, &letter.id)
-        })
+fn drop_letters(context: &Context, which: &DeadLetterChoice, yes: bool) -> Outcome {
+    if which.all && !yes {
+        let text = "dropping all dead letters cannot be undone: nothing was removed";
+        return Err(Failure::refused(text).with_hint("`--yes` does it"));
     }
+    let done = |what: &str, _: &str| format!("dropped {what}");
+    which.each(context, (done, "dropped"), |queue, letter| {
+        queue.drop_dead(&letter.mailbox, &letter.id)
+    })
 }
 
 const OUTBOX: &str = "outbox";

@@ -15,25 +15,39 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Add(AddDiscovery),
-    List(ListDiscoveries),
-    Convert(ConvertDiscovery),
-    Defer(DeferDiscovery),
+    /// List the discoveries, in the order of the board
+    List {
+        /// Only those that are immediate and no task yet
+        #[arg(long)]
+        immediate: bool,
+    },
+    /// Name the task that a discovery has become
+    Convert {
+        /// Id of the discovery
+        id: Name,
+        /// The task
+        #[arg(long, value_name = "ID")]
+        task: Name,
+    },
+    /// Defer a discovery
+    Defer {
+        /// Id of the discovery
+        id: Name,
+    },
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        if matches!(self.verb, Verb::Convert(_) | Verb::Defer(_)) {
+        if matches!(self.verb, Verb::Convert { .. } | Verb::Defer { .. }) {
             check_planner(context, &context.board()?.read()?)?;
         }
         match self.verb {
             Verb::Add(add) => add.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Convert(ConvertDiscovery { id, task }) => {
+            Verb::List { immediate } => list(context, immediate),
+            Verb::Convert { id, task } => {
                 change(context, &id, |board| board.convert_discovery(&id, &task))
             }
-            Verb::Defer(DeferDiscovery { id }) => {
-                change(context, &id, |board| board.defer_discovery(&id))
-            }
+            Verb::Defer { id } => change(context, &id, |board| board.defer_discovery(&id)),
         }
     }
 }
@@ -77,57 +91,30 @@ impl AddDiscovery {
     }
 }
 
-/// List the discoveries, in the order of the board
-#[derive(Debug, clap::Args)]
-struct ListDiscoveries {
-    /// Only those that are immediate and no task yet
-    #[arg(long)]
-    immediate: bool,
-}
-
-impl ListDiscoveries {
-    fn run(self, context: &Context) -> Outcome {
-        let state = context.board()?.read()?;
-        let is_wanted = |discovery: &&Discovery| {
-            !self.immediate
-                || (discovery.urgency.as_deref() == Some("immediate")
-                    && discovery.converted_to_task.is_none())
+fn list(context: &Context, immediate: bool) -> Outcome {
+    let state = context.board()?.read()?;
+    let is_wanted = |discovery: &&Discovery| {
+        !immediate
+            || (discovery.urgency.as_deref() == Some("immediate")
+                && discovery.converted_to_task.is_none())
+    };
+    let found: Vec<&Discovery> = state.discovered.iter().filter(is_wanted).collect();
+    let row = |discovery: &&Discovery| {
+        let field = |name: &str| {
+            let text = discovery.more.get(name).and_then(Value::as_str);
+            text.unwrap_or("-").to_owned()
         };
-        let found: Vec<&Discovery> = state.discovered.iter().filter(is_wanted).collect();
-        let row = |discovery: &&Discovery| {
-            let field = |name: &str| {
-                let text = discovery.more.get(name).and_then(Value::as_str);
-                text.unwrap_or("-").to_owned()
-            };
-            let task = discovery.converted_to_task.as_ref();
-            vec![
-                discovery.id.to_string(),
-                discovery.urgency.clone().unwrap_or_else(|| "-".to_owned()),
-                field("by"),
-                task.map_or_else(|| "-".to_owned(), Name::to_string),
-                field("description"),
-            ]
-        };
-        let heading = ["discovery", "urgency", "by", "task", "description"];
-        context.out.print_list(&found, &heading, row)
-    }
-}
-
-/// Name the task that a discovery has become
-#[derive(Debug, clap::Args)]
-struct ConvertDiscovery {
-    /// Id of the discovery
-    id: Name,
-    /// The task
-    #[arg(long, value_name = "ID")]
-    task: Name,
-}
-
-/// Defer a discovery
-#[derive(Debug, clap::Args)]
-struct DeferDiscovery {
-    /// Id of the discovery
-    id: Name,
+        let task = discovery.converted_to_task.as_ref();
+        vec![
+            discovery.id.to_string(),
+            discovery.urgency.clone().unwrap_or_else(|| "-".to_owned()),
+            field("by"),
+            task.map_or_else(|| "-".to_owned(), Name::to_string),
+            field("description"),
+        ]
+    };
+    let heading = ["discovery", "urgency", "by", "task", "description"];
+    context.out.print_list(&found, &heading, row)
 }
 
 fn change(

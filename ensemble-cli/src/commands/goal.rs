@@ -20,7 +20,17 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Set(SetGoal),
+    /// Set the goal; the previous one must have ended
+    Set {
+        /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+        id: Name,
+        /// Description of the goal
+        #[arg(long, short, value_name = "TEXT")]
+        description: String,
+        /// Specification: a path below the project, perhaps with #section
+        #[arg(long = "spec", value_name = "PATH")]
+        spec_ref: Option<String>,
+    },
     /// Show it
     Show,
     /// Begin work on the goal, once its plan is complete
@@ -31,26 +41,13 @@ enum Verb {
     Abort,
 }
 
-/// Set the goal; the previous one must have ended
-#[derive(Debug, clap::Args)]
-struct SetGoal {
-    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
-    id: Name,
-    /// Description of the goal
-    #[arg(long, short, value_name = "TEXT")]
-    description: String,
-    /// Specification: a path below the project, perhaps with #section
-    #[arg(long = "spec", value_name = "PATH")]
-    spec_ref: Option<String>,
-}
-
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         if !matches!(self.verb, Verb::Show) {
             check_planner(context, &context.board()?.read()?)?;
         }
         match self.verb {
-            Verb::Set(SetGoal { id, description, spec_ref }) => {
+            Verb::Set { id, description, spec_ref } => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 let missing = missing_file(&board, spec_ref.as_deref());

@@ -19,7 +19,8 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Install(InstallHooks),
-    Uninstall(UninstallHooks),
+    /// Remove Ensemble's hooks from an agent's configuration
+    Uninstall(HooksChoice),
 }
 
 /// Add hooks to an agent's configuration
@@ -36,13 +37,6 @@ struct InstallHooks {
     /// Print the hooks instead
     #[arg(long)]
     print: bool,
-}
-
-/// Remove Ensemble's hooks from an agent's configuration
-#[derive(Debug, clap::Args)]
-struct UninstallHooks {
-    #[command(flatten)]
-    which: HooksChoice,
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +56,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
             Verb::Install(install) => install.run(context),
-            Verb::Uninstall(uninstall) => uninstall.run(context),
+            Verb::Uninstall(which) => uninstall(context, &which),
         }
     }
 }
@@ -96,29 +90,27 @@ impl InstallHooks {
     }
 }
 
-impl UninstallHooks {
-    fn run(self, context: &Context) -> Outcome {
-        let profile = context.project()?.profiles()?.get(self.which.provider.word())?;
-        let (mut is_any_here, mut missing) = (false, None);
-        // Remove references to our files before the files.
-        for part in self.which.target().parts(context, profile.hooks())?.iter().rev() {
-            let (file, is_changed) = match part.take_out() {
-                // The installation failed before this part.
-                Err(failure) if failure.exit() == VerbExit::Nothing => {
-                    missing = Some(failure);
-                    continue;
-                }
-                taken => taken?,
-            };
-            is_any_here = true;
-            let text = match is_changed {
-                true => format!("{} is as it was without the hooks", file.display()),
-                false => format!("the hooks were no longer in {}", file.display()),
-            };
-            self.which.say(context, &file, is_changed, &text)?;
-        }
-        missing.filter(|_| !is_any_here).map_or(Ok(()), Err)
+fn uninstall(context: &Context, which: &HooksChoice) -> Outcome {
+    let profile = context.project()?.profiles()?.get(which.provider.word())?;
+    let (mut is_any_here, mut missing) = (false, None);
+    // Remove references to our files before the files.
+    for part in which.target().parts(context, profile.hooks())?.iter().rev() {
+        let (file, is_changed) = match part.take_out() {
+            // The installation failed before this part.
+            Err(failure) if failure.exit() == VerbExit::Nothing => {
+                missing = Some(failure);
+                continue;
+            }
+            taken => taken?,
+        };
+        is_any_here = true;
+        let text = match is_changed {
+            true => format!("{} is as it was without the hooks", file.display()),
+            false => format!("the hooks were no longer in {}", file.display()),
+        };
+        which.say(context, &file, is_changed, &text)?;
     }
+    missing.filter(|_| !is_any_here).map_or(Ok(()), Err)
 }
 
 impl HooksChoice {

@@ -30,7 +30,15 @@ enum Verb {
     Add(AddMailbox),
     /// List the mailboxes with their settings
     List,
-    Remove(RemoveMailbox),
+    /// Remove a mailbox, with its settled messages and dead letters
+    Remove {
+        /// Name of the mailbox
+        #[arg(add = completion::mailboxes())]
+        name: Name,
+        /// Even if messages wait or are held in it, which are lost, or if an agent that is up reads it
+        #[arg(long)]
+        force: bool,
+    },
     Bind(BindMailbox),
     Unbind(UnbindAgent),
 }
@@ -40,7 +48,7 @@ impl Arguments {
         match self.verb {
             Verb::Add(add) => add.run(context),
             Verb::List => list(context),
-            Verb::Remove(remove) => remove.run(context),
+            Verb::Remove { name, force } => remove(context, &name, force),
             Verb::Bind(bind) => bind.run(context),
             Verb::Unbind(unbind) => unbind.run(context),
         }
@@ -121,41 +129,27 @@ fn list(context: &Context) -> Outcome {
     bad.into_iter().next().map_or(Ok(()), |bad| Err(bad.error.into()))
 }
 
-/// Remove a mailbox, with its settled messages and dead letters
-#[derive(Debug, clap::Args)]
-struct RemoveMailbox {
-    /// Name of the mailbox
-    #[arg(add = completion::mailboxes())]
-    name: Name,
-    /// Even if messages wait or are held in it, which are lost, or if an agent that is up reads it
-    #[arg(long)]
-    force: bool,
-}
-
-impl RemoveMailbox {
-    fn run(self, context: &Context) -> Outcome {
-        authorize_mailbox(context, &self.name)?;
-        let spool = context.spool()?;
-        let counts = spool.counts(&self.name)?;
-        let (members, _) = context.project()?.roster().entries()?;
-        let reader = members.iter().find(|it| it.is_present() && it.mailbox == self.name);
-        if let Some(reader) = reader.filter(|_| !self.force) {
-            let text =
-                format!("{} is up and reads `{}`: nothing was removed", reader.name, self.name);
-            return Err(Failure::refused(text).with_hint("`--force` removes it anyway"));
-        }
-        let unfinished = counts.queued + counts.acked;
-        if unfinished > 0 && !self.force {
-            let messages = plural(unfinished, "unfinished message");
-            let text = format!("mailbox `{}` has {messages}: nothing was removed", self.name);
-            return Err(Failure::refused(text).with_hint("`--force` removes them, too"));
-        }
-        spool.remove_mailbox(&self.name, self.force)?;
-        context.out.print_answer(
-            &json!({ "mailbox": self.name, "unfinished": unfinished }),
-            format!("removed mailbox {}", self.name),
-        )
+fn remove(context: &Context, name: &Name, force: bool) -> Outcome {
+    authorize_mailbox(context, name)?;
+    let spool = context.spool()?;
+    let counts = spool.counts(name)?;
+    let (members, _) = context.project()?.roster().entries()?;
+    let reader = members.iter().find(|it| it.is_present() && it.mailbox == *name);
+    if let Some(reader) = reader.filter(|_| !force) {
+        let text = format!("{} is up and reads `{name}`: nothing was removed", reader.name);
+        return Err(Failure::refused(text).with_hint("`--force` removes it anyway"));
     }
+    let unfinished = counts.queued + counts.acked;
+    if unfinished > 0 && !force {
+        let messages = plural(unfinished, "unfinished message");
+        let text = format!("mailbox `{name}` has {messages}: nothing was removed");
+        return Err(Failure::refused(text).with_hint("`--force` removes them, too"));
+    }
+    spool.remove_mailbox(name, force)?;
+    context.out.print_answer(
+        &json!({ "mailbox": name, "unfinished": unfinished }),
+        format!("removed mailbox {name}"),
+    )
 }
 
 fn described(name: &Name, settings: &Settings) -> serde_json::Value {

@@ -40,7 +40,15 @@ pub(crate) struct Arguments {
 enum Verb {
     Shutdown(AskShutdown),
     Ask(AskFor),
-    Cancel(CancelRequest),
+    /// Withdraw one of your requests before it is decided
+    Cancel {
+        /// Its id, or a unique beginning of it
+        #[arg(add = completion::requests())]
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+    },
 }
 
 impl Arguments {
@@ -48,7 +56,7 @@ impl Arguments {
         match self.verb {
             Verb::Shutdown(shutdown) => shutdown.run(context),
             Verb::Ask(ask) => ask.run(context),
-            Verb::Cancel(cancel) => cancel.run(context),
+            Verb::Cancel { id, reason } => cancel(context, &id, &reason),
         }
     }
 }
@@ -174,26 +182,13 @@ impl AskFor {
     }
 }
 
-/// Withdraw one of your requests before it is decided
-#[derive(Debug, clap::Args)]
-struct CancelRequest {
-    /// Its id, or a unique beginning of it
-    #[arg(add = completion::requests())]
-    id: String,
-    /// Why
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    reason: String,
-}
-
-impl CancelRequest {
-    fn run(self, context: &Context) -> Outcome {
-        let by = context.actor()?;
-        let queue = ProjectQueue::open(context)?;
-        let requests = requests(context, &queue)?;
-        let id = ids::request(&requests, &self.id)?;
-        let cancelled = requests.cancel(&id, &by, &self.reason);
-        print_decided(context, &cancelled.map_err(refused)?)
-    }
+fn cancel(context: &Context, id: &str, reason: &str) -> Outcome {
+    let by = context.actor()?;
+    let queue = ProjectQueue::open(context)?;
+    let requests = requests(context, &queue)?;
+    let id = ids::request(&requests, id)?;
+    let cancelled = requests.cancel(&id, &by, reason);
+    print_decided(context, &cancelled.map_err(refused)?)
 }
 
 const SOURCE_CHARACTERS_MAX: usize = 200;

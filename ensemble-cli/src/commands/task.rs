@@ -32,20 +32,61 @@ pub(crate) struct Arguments {
 enum Verb {
     New(new::CreateTask),
     Add(AddTask),
-    List(ListTasks),
+    /// List the tasks on the blackboard, in its order
+    List {
+        /// Only those that a coder could claim now, most urgent first
+        #[arg(long)]
+        claimable: bool,
+        /// Only those in this state: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
+        #[arg(long, value_name = "STATUS", value_parser = status, conflicts_with = "claimable")]
+        status: Option<TaskStatus>,
+    },
     /// Show a task
     Show(OneTask),
     /// Allow a draft to be claimed
     Finalize(OneTask),
-    Block(BlockTask),
+    /// Block a task, as its holder or its planner
+    ///
+    /// The task's own agent blocks it under the epoch of its claim ($ENSEMBLE_TASK_EPOCH), and is refused
+    /// if that claim has ended. A planner or a person blocks any task: the agent that worked on it is
+    /// fenced off, and its later writes are refused.
+    Block {
+        /// Id of the task
+        id: Name,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Question that blocks the task; one to three times
+        #[arg(long = "question", value_name = "TEXT", required = true)]
+        questions: Vec<String>,
+    },
     /// Let any agent claim a blocked task again
     Unblock(OneTask),
-    Supersede(SupersedeTask),
+    /// Replace a blocked task with other tasks
+    ///
+    /// Tasks that depended on it depend on the new ones from then on.
+    Supersede {
+        /// Id of the task
+        id: Name,
+        /// A task that takes its place; may be repeated
+        #[arg(long, value_name = "ID", required = true)]
+        by: Vec<Name>,
+        /// Why it was divided again
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
     Claim(work::ClaimTask),
     Submit(work::SubmitTask),
     Verdict(work::JudgeTask),
     Merge(merge::MergeTask),
-    Abandon(AbandonTask),
+    /// Give up a blocked task that is no longer needed
+    Abandon {
+        /// Id of the task
+        id: Name,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
 }
 
 impl Arguments {
@@ -53,19 +94,19 @@ impl Arguments {
         match self.verb {
             Verb::New(new) => new.run(context),
             Verb::Add(add) => add.run(context),
-            Verb::List(list) => list.run(context),
+            Verb::List { claimable, status } => list(context, claimable, status),
             Verb::Show(OneTask { id }) => show(context, &id),
             Verb::Finalize(OneTask { id }) => change(context, &id, |board| board.finalize(&id)),
-            Verb::Block(block) => block.run(context),
+            Verb::Block { id, reason, questions } => block(context, &id, &reason, &questions),
             Verb::Unblock(OneTask { id }) => change(context, &id, |board| board.unblock(&id)),
-            Verb::Supersede(SupersedeTask { id, by, reason }) => {
+            Verb::Supersede { id, by, reason } => {
                 change(context, &id, |board| board.supersede(&id, &by, &reason))
             }
             Verb::Claim(claim) => claim.run(context),
             Verb::Submit(submit) => submit.run(context),
             Verb::Verdict(verdict) => verdict.run(context),
             Verb::Merge(merge) => merge.run(context),
-            Verb::Abandon(AbandonTask { id, reason }) => {
+            Verb::Abandon { id, reason } => {
                 change(context, &id, |board| board.abandon(&id, &reason))
             }
         }
@@ -76,16 +117,6 @@ impl Arguments {
 struct OneTask {
     /// Id of the task
     id: Name,
-}
-
-/// Give up a blocked task that is no longer needed
-#[derive(Debug, clap::Args)]
-struct AbandonTask {
-    /// Id of the task
-    id: Name,
-    /// Why
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
 }
 
 /// Add a task to the blackboard
@@ -144,33 +175,18 @@ impl AddTask {
     }
 }
 
-/// List the tasks on the blackboard, in its order
-#[derive(Debug, clap::Args)]
-struct ListTasks {
-    /// Only those that a coder could claim now, most urgent first
-    #[arg(long)]
-    claimable: bool,
-    /// Only those in this state: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
-    #[arg(long, value_name = "STATUS", value_parser = status, conflicts_with = "claimable")]
-    status: Option<TaskStatus>,
-}
-
-impl ListTasks {
-    fn run(self, context: &Context) -> Outcome {
-        let state = context.board()?.read()?;
-        let tasks: Vec<&BoardTask> = match self.claimable {
-            true => claimable(&state, context.agent()?.as_ref()),
-            false => state.tasks.iter().collect(),
-        };
-        let is_wanted = |task: &&BoardTask| self.status.is_none_or(|status| task.status == status);
-        let tasks: Vec<&BoardTask> = tasks.into_iter().filter(is_wanted).collect();
-        if context.out.is_json() {
-            return tasks
-                .iter()
-                .try_for_each(|task| context.out.object(&describe_task(&state, task)));
-        }
-        print_tasks(context, &state, tasks)
+fn list(context: &Context, is_claimable: bool, status: Option<TaskStatus>) -> Outcome {
+    let state = context.board()?.read()?;
+    let tasks: Vec<&BoardTask> = match is_claimable {
+        true => claimable(&state, context.agent()?.as_ref()),
+        false => state.tasks.iter().collect(),
+    };
+    let is_wanted = |task: &&BoardTask| status.is_none_or(|status| task.status == status);
+    let tasks: Vec<&BoardTask> = tasks.into_iter().filter(is_wanted).collect();
+    if context.out.is_json() {
+        return tasks.iter().try_for_each(|task| context.out.object(&describe_task(&state, task)));
     }
+    print_tasks(context, &state, tasks)
 }
 
 fn show(context: &Context, id: &Name) -> Outcome {
@@ -209,47 +225,12 @@ fn happened(line: &Value) -> String {
     format!("\n    {}", one_line(told.trim_end()))
 }
 
-/// Block a task, as its holder or its planner
-///
-/// The task's own agent blocks it under the epoch of its claim ($ENSEMBLE_TASK_EPOCH), and is refused
-/// if that claim has ended. A planner or a person blocks any task: the agent that worked on it is
-/// fenced off, and its later writes are refused.
-#[derive(Debug, clap::Args)]
-struct BlockTask {
-    /// Id of the task
-    id: Name,
-    /// Why
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-    /// Question that blocks the task; one to three times
-    #[arg(long = "question", value_name = "TEXT", required = true)]
-    questions: Vec<String>,
-}
-
-impl BlockTask {
-    fn run(self, context: &Context) -> Outcome {
-        let state = context.board()?.read()?;
-        let holder = find_blocker(context, &state, &self.id, given_number()?)?;
-        let changed = change_task(context, &self.id, |board| {
-            board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
-        })?;
-        print_changed(context, &changed)
-    }
-}
-
-/// Replace a blocked task with other tasks
-///
-/// Tasks that depended on it depend on the new ones from then on.
-#[derive(Debug, clap::Args)]
-struct SupersedeTask {
-    /// Id of the task
-    id: Name,
-    /// A task that takes its place; may be repeated
-    #[arg(long, value_name = "ID", required = true)]
-    by: Vec<Name>,
-    /// Why it was divided again
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
+fn block(context: &Context, id: &Name, reason: &str, questions: &[String]) -> Outcome {
+    let state = context.board()?.read()?;
+    let holder = find_blocker(context, &state, id, given_number()?)?;
+    let changed =
+        change_task(context, id, |board| board.block(id, holder.as_ref(), reason, questions))?;
+    print_changed(context, &changed)
 }
 
 fn change(

@@ -19,34 +19,28 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Start(StartSprint),
+    /// Begin a sprint; the previous one must have ended, and is kept in sprint_history
+    Start {
+        /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+        id: Name,
+        /// A task that should be done; may be repeated
+        #[arg(long, value_name = "ID")]
+        planned: Vec<Name>,
+        /// A task that could be done; may be repeated
+        #[arg(long, value_name = "ID")]
+        stretch: Vec<Name>,
+        /// When it should end, such as 2026-01-15T18:00:00Z
+        #[arg(long = "ends", alias = "deadline", value_name = "TIME")]
+        deadline: Option<Timestamp>,
+    },
     /// Show the sprint, with the number of its tasks in each state
     Show,
-    Complete(CompleteSprint),
-}
-
-/// Begin a sprint; the previous one must have ended, and is kept in sprint_history
-#[derive(Debug, clap::Args)]
-struct StartSprint {
-    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
-    id: Name,
-    /// A task that should be done; may be repeated
-    #[arg(long, value_name = "ID")]
-    planned: Vec<Name>,
-    /// A task that could be done; may be repeated
-    #[arg(long, value_name = "ID")]
-    stretch: Vec<Name>,
-    /// When it should end, such as 2026-01-15T18:00:00Z
-    #[arg(long = "ends", alias = "deadline", value_name = "TIME")]
-    deadline: Option<Timestamp>,
-}
-
-/// End the sprint, and store its figures
-#[derive(Debug, clap::Args)]
-struct CompleteSprint {
-    /// Lessons of the sprint
-    #[arg(long, value_name = "TEXT")]
-    retrospective: Option<String>,
+    /// End the sprint, and store its figures
+    Complete {
+        /// Lessons of the sprint
+        #[arg(long, value_name = "TEXT")]
+        retrospective: Option<String>,
+    },
 }
 
 impl Arguments {
@@ -55,14 +49,14 @@ impl Arguments {
             check_planner(context, &context.board()?.read()?)?;
         }
         match self.verb {
-            Verb::Start(StartSprint { id, planned, stretch, deadline }) => {
+            Verb::Start { id, planned, stretch, deadline } => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 locked.start_sprint(&NewSprint { id, planned, stretch, deadline })?;
                 locked.commit()?;
             }
             Verb::Show => {}
-            Verb::Complete(CompleteSprint { retrospective }) => {
+            Verb::Complete { retrospective } => {
                 let board = context.board()?;
                 let mut locked = board.lock()?;
                 locked.sprint_event(SprintEvent::Complete)?;
