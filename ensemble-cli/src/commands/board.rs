@@ -34,7 +34,15 @@ enum Verb {
         #[arg(long)]
         worktrees: bool,
     },
-    Edit(edit::EditBoard),
+    /// Edit the blackboard in $VISUAL or $EDITOR
+    ///
+    /// The editor gets a copy. It becomes the board if it breaks no rule and the board has not changed
+    /// in the meantime. Otherwise the board stays as it is, and the copy is kept.
+    Edit {
+        /// The editor, a command for sh [default: $VISUAL, or $EDITOR]
+        #[arg(long, value_name = "COMMAND")]
+        editor: Option<String>,
+    },
 }
 
 impl Arguments {
@@ -43,7 +51,7 @@ impl Arguments {
             Verb::Init => init(context),
             Verb::Show => show(context),
             Verb::Validate { worktrees } => validate(context, worktrees),
-            Verb::Edit(edit) => edit.run(context),
+            Verb::Edit { editor } => edit::edit(context, editor),
         }
     }
 }

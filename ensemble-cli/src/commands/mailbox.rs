@@ -16,7 +16,7 @@ mod bind;
 
 use crate::context::{Context, Failure, Outcome};
 use crate::{args, completion};
-use bind::{BindMailbox, PaneFlags, UnbindAgent};
+use bind::{BindMailbox, PaneFlags, unbind};
 
 /// Manage mailboxes; extend, release or recall a message
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,11 @@ enum Verb {
         force: bool,
     },
     Bind(BindMailbox),
-    Unbind(UnbindAgent),
+    /// Stop notifying an agent
+    Unbind {
+        /// The agent
+        agent: Name,
+    },
 }
 
 impl Arguments {
@@ -50,7 +54,7 @@ impl Arguments {
             Verb::List => list(context),
             Verb::Remove { name, force } => remove(context, &name, force),
             Verb::Bind(bind) => bind.run(context),
-            Verb::Unbind(unbind) => unbind.run(context),
+            Verb::Unbind { agent } => unbind(context, &agent),
         }
     }
 }

@@ -7,6 +7,7 @@ use ensemble_team::board::{BoardTask, LockedBoard, NewTask, TaskStatus, claimabl
 use serde_json::{Value, json};
 
 use crate::context::{Context, Outcome};
+use crate::flags::EpochFlag;
 use crate::output::STRONG;
 use crate::printing::print_tasks;
 
@@ -75,10 +76,55 @@ enum Verb {
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    Claim(work::ClaimTask),
-    Submit(work::SubmitTask),
+    /// Claim a task, with a worktree to do it in
+    ///
+    /// The agent must be registered (`ensemble agent register`; a supervisor does that itself). A new
+    /// task gets a fresh worktree at the integration branch. After a rejection the same coder continues
+    /// in the existing worktree, another coder starts in a fresh one. A failed merge is repaired in its
+    /// worktree. Work that an earlier agent left is kept under refs/ensemble/salvage/, and its name is
+    /// printed.
+    ///
+    /// Exit code 3 if there is nothing to claim, 1 if it is refused, 75 if other agents were quicker
+    /// three times.
+    #[command(after_help = "Examples:
+  ensemble task claim --as coder-1
+  cd \"$(ensemble task claim task-3 --as coder-1 --json | jq -r .path)\"")]
+    Claim {
+        /// Id of the task [default: the most urgent that can be claimed]
+        id: Option<Name>,
+        /// Take it for a review
+        #[arg(long)]
+        review: bool,
+    },
+    /// Submit a task: the commits in its worktree
+    ///
+    /// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
+    /// count). The branch must have at least one commit more than it began with. Exit code 1 says what
+    /// is missing. If another agent has the task now, your work is kept under refs/ensemble/salvage/.
+    Submit {
+        /// Id of the task
+        id: Name,
+        /// Nothing had to be changed
+        #[arg(long)]
+        unchanged: bool,
+        #[command(flatten)]
+        epoch: EpochFlag,
+    },
     Verdict(work::JudgeTask),
-    Merge(merge::MergeTask),
+    /// Merge approved tasks into the integration branch
+    ///
+    /// In a separate worktree, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass.
+    /// Then the branch moves, and the task's worktree and branch go. A conflict or a failing test moves
+    /// nothing. The task is then INTEGRATION_FAILED with the reason, for a coder to repair, and the
+    /// exit code is 1. A branch that is checked out somewhere is not moved. Exit code 75 if another
+    /// merge runs, 3 if there is nothing to merge.
+    ///
+    /// With `worktrees: {remote: …}` in ensemble.yaml, the branch is that of the git remote. Exit code
+    /// 75 if the remote is away.
+    Merge {
+        /// Task to merge [default: all that are APPROVED]
+        id: Option<Name>,
+    },
     /// Give up a blocked task that is no longer needed
     Abandon {
         /// Id of the task
@@ -102,10 +148,10 @@ impl Arguments {
             Verb::Supersede { id, by, reason } => {
                 change(context, &id, |board| board.supersede(&id, &by, &reason))
             }
-            Verb::Claim(claim) => claim.run(context),
-            Verb::Submit(submit) => submit.run(context),
+            Verb::Claim { id, review } => work::claim(context, id, review),
+            Verb::Submit { id, unchanged, epoch } => work::submit(context, &id, unchanged, &epoch),
             Verb::Verdict(verdict) => verdict.run(context),
-            Verb::Merge(merge) => merge.run(context),
+            Verb::Merge { id } => merge::merge(context, id),
             Verb::Abandon { id, reason } => {
                 change(context, &id, |board| board.abandon(&id, &reason))
             }

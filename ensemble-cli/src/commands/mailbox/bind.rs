@@ -46,13 +46,6 @@ pub(super) struct BindMailbox {
     place: PaneFlags,
 }
 
-/// Stop notifying an agent
-#[derive(Debug, clap::Args)]
-pub(super) struct UnbindAgent {
-    /// The agent
-    agent: Name,
-}
-
 impl BindMailbox {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
@@ -75,15 +68,13 @@ impl BindMailbox {
     }
 }
 
-impl UnbindAgent {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        authorize_mailbox(context, &self.agent)?;
-        if !panes::forget(&context.project()?.panes(), &self.agent)? {
-            return Err(agent_without_pane(context.project()?, &self.agent));
-        }
-        let said = format!("{} will not be notified any more", self.agent);
-        context.out.print_answer(&json!({ "agent": self.agent }), said)
+pub(super) fn unbind(context: &Context, agent: &Name) -> Outcome {
+    authorize_mailbox(context, agent)?;
+    if !panes::forget(&context.project()?.panes(), agent)? {
+        return Err(agent_without_pane(context.project()?, agent));
     }
+    let said = format!("{agent} will not be notified any more");
+    context.out.print_answer(&json!({ "agent": agent }), said)
 }
 
 impl PaneFlags {

@@ -7,32 +7,12 @@ use super::StepChoice;
 use crate::context::{Context, Outcome};
 use crate::output::{BAD, GOOD, STRONG, WARNING};
 
-/// Show the queues, or the steps of one
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble step list
-  ensemble step list 0-4-1 --json | jq -r 'select(.status == \"BLOCKED\") | .blockers[]'")]
-pub(super) struct ListSteps {
-    /// The task; without one, a line for each queue
-    #[arg(value_name = "TASK")]
-    task: Option<String>,
-}
-
-/// Show a step: its goal, its status, and each attempt
-#[derive(Debug, clap::Args)]
-pub(super) struct ShowStep {
-    #[command(flatten)]
-    which: StepChoice,
-}
-
-impl ListSteps {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let store = open_existing_steps(context)?;
-        store.observe()?;
-        match self.task {
-            Some(task) => steps(context, &store, &task),
-            None => queues(context, &store),
-        }
+pub(super) fn list(context: &Context, task: Option<&str>) -> Outcome {
+    let store = open_existing_steps(context)?;
+    store.observe()?;
+    match task {
+        Some(task) => steps(context, &store, task),
+        None => queues(context, &store),
     }
 }
 
@@ -78,55 +58,53 @@ fn status(step: &StepView) -> String {
     }
 }
 
-impl ShowStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let store = open_existing_steps(context)?;
-        store.observe()?;
-        let key = self.which.key();
-        let (step, runs) = (store.step(&key)?, store.runs(&key)?);
-        if context.out.is_json() {
-            let mut object = serde_json::to_value(&step).unwrap_or_default();
-            object["runs"] = json!(runs);
-            return context.out.object(&object);
-        }
-        let style = match step.status.as_str() {
-            "COMPLETED" => GOOD,
-            "BLOCKED" => WARNING,
-            "FAILED" => BAD,
-            _ => STRONG,
-        };
-        let holder = step.holder.as_ref().map(ToString::to_string);
-        let blockers = (step.status == "BLOCKED").then(|| step.blockers.join("; "));
-        let lines = [
-            ("status", Some(context.out.paint(style, status(&step)))),
-            ("goal", Some(one_line(&step.goal))),
-            ("agent", Some(step.agent.to_string())),
-            ("fix by", step.fix_by.as_ref().map(ToString::to_string)),
-            ("fixes", step.fixes.map(|index| format!("step {index}"))),
-            ("plan", step.needs_plan.then(|| "must be approved first".to_owned())),
-            ("holder", holder),
-            ("attempt", Some(format!("{} (epoch {})", step.attempt, step.epoch))),
-            ("blockers", blockers.map(|text| one_line(&text))),
-            ("error", step.last_error.as_deref().map(one_line)),
-            ("summary", step.summary.as_deref().map(one_line)),
-            ("note", step.note.as_deref().map(one_line)),
-        ];
-        for (name, value) in lines {
-            if let Some(value) = value {
-                context.out.line(format!("{name:<9} {value}"))?;
-            }
-        }
-        if runs.is_empty() {
-            return Ok(());
-        }
-        context.out.line("")?;
-        let row = |run: &ensemble_team::steps::RunView| {
-            let outcome = run.outcome.as_deref().unwrap_or("under way");
-            let summary = run.summary.as_deref().map(one_line).unwrap_or_default();
-            let (epoch, agent) = (run.epoch.to_string(), run.agent.to_string());
-            vec![epoch, agent, run.taken_at.clone(), outcome.to_owned(), summary]
-        };
-        let heading = ["epoch", "agent", "taken", "outcome", "summary"];
-        context.out.table(&heading, runs.iter().map(row).collect())
+pub(super) fn show(context: &Context, which: &StepChoice) -> Outcome {
+    let store = open_existing_steps(context)?;
+    store.observe()?;
+    let key = which.key();
+    let (step, runs) = (store.step(&key)?, store.runs(&key)?);
+    if context.out.is_json() {
+        let mut object = serde_json::to_value(&step).unwrap_or_default();
+        object["runs"] = json!(runs);
+        return context.out.object(&object);
     }
+    let style = match step.status.as_str() {
+        "COMPLETED" => GOOD,
+        "BLOCKED" => WARNING,
+        "FAILED" => BAD,
+        _ => STRONG,
+    };
+    let holder = step.holder.as_ref().map(ToString::to_string);
+    let blockers = (step.status == "BLOCKED").then(|| step.blockers.join("; "));
+    let lines = [
+        ("status", Some(context.out.paint(style, status(&step)))),
+        ("goal", Some(one_line(&step.goal))),
+        ("agent", Some(step.agent.to_string())),
+        ("fix by", step.fix_by.as_ref().map(ToString::to_string)),
+        ("fixes", step.fixes.map(|index| format!("step {index}"))),
+        ("plan", step.needs_plan.then(|| "must be approved first".to_owned())),
+        ("holder", holder),
+        ("attempt", Some(format!("{} (epoch {})", step.attempt, step.epoch))),
+        ("blockers", blockers.map(|text| one_line(&text))),
+        ("error", step.last_error.as_deref().map(one_line)),
+        ("summary", step.summary.as_deref().map(one_line)),
+        ("note", step.note.as_deref().map(one_line)),
+    ];
+    for (name, value) in lines {
+        if let Some(value) = value {
+            context.out.line(format!("{name:<9} {value}"))?;
+        }
+    }
+    if runs.is_empty() {
+        return Ok(());
+    }
+    context.out.line("")?;
+    let row = |run: &ensemble_team::steps::RunView| {
+        let outcome = run.outcome.as_deref().unwrap_or("under way");
+        let summary = run.summary.as_deref().map(one_line).unwrap_or_default();
+        let (epoch, agent) = (run.epoch.to_string(), run.agent.to_string());
+        vec![epoch, agent, run.taken_at.clone(), outcome.to_owned(), summary]
+    };
+    let heading = ["epoch", "agent", "taken", "outcome", "summary"];
+    context.out.table(&heading, runs.iter().map(row).collect())
 }

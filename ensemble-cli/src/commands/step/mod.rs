@@ -1,10 +1,13 @@
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_core::Result;
 use ensemble_core::watch::POLL_WITH_EVENTS;
 use ensemble_team::steps::{StepKey, StepStore};
 
+use crate::args;
 use crate::context::{Context, Outcome};
+use crate::flags::FileContent;
 
 mod add;
 mod look;
@@ -29,18 +32,95 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Add(add::AddSteps),
-    Next(next::NextStep),
-    Submit(next::SubmitStep),
-    Heartbeat(orders::StepHeartbeat),
-    List(look::ListSteps),
-    Show(look::ShowStep),
+    /// Store all steps of a task
+    ///
+    /// The same plan again changes nothing; another plan of the same task is refused.
+    #[command(after_help = "Example: ensemble step add -f plan.yaml
+with in plan.yaml:
+  task_id: 0-4-1
+  orchestrator: conductor            # its mailbox is notified when a person must intervene
+  policy: tdd                        # red, green, refactor, review in each cycle
+  resources: [{path: docs/api.md}]   # shown with each step
+  steps:
+    - {agent: Tara, phase: red, goal: Write a failing test for login, files: [tests/login.rs]}
+    - {agent: Devon, phase: green, goal: Make it pass, files: [src/login.rs],
+       context: [tests/login.rs]}
+    - {agent: Tara, phase: review, goal: Review the login, context: [src/login.rs],
+       fix_by: Devon}               # if it fails: a fix step for Devon, then the review again
+    - {agent: Devon, phase: red, cycle: logout, goal: Write a failing test for logout,
+       plan: true}                  # only with an approved plan")]
+    Add {
+        /// The plan, in YAML or JSON; `-` for stdin
+        #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Take your next step and print its prompt; exit code 3 if there is none now
+    ///
+    /// An agent that holds a step already gets the same one again. It is yours until its lease expires;
+    /// `ensemble step heartbeat` extends the lease.
+    #[command(after_help = "Examples:
+  ensemble step next --as Devon
+  ensemble step next --as Devon --task 0-4-1 --wait 10m --json | jq -r .prompt")]
+    Next {
+        /// Only of this task
+        #[arg(long, value_name = "ID")]
+        task: Option<String>,
+        /// Wait up to DURATION for a step; with `--task`, only while that task has some left
+        #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+        wait: Option<Duration>,
+    },
+    /// Report a step, with the JSON of the tool submit_step_completion
+    ///
+    /// Refused if the step is not yours, was handed out again since, or is done. Also refused if
+    /// `failure` comes without a reason, or if there is a member that the tool does not have. The same
+    /// report again changes nothing.
+    #[command(after_help = "Example:
+  echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",
+         \"summary\": \"one test, and it fails\"}' | ensemble step submit -f -")]
+    Submit {
+        #[command(flatten)]
+        report: FileContent,
+        /// Refuse unless this is still the hand-out that the prompt was about
+        #[arg(long, value_name = "N")]
+        epoch: Option<u64>,
+    },
+    /// Show that you are still working on a step, which renews its lease
+    Heartbeat {
+        #[command(flatten)]
+        which: StepChoice,
+        /// Refuse unless this is still the hand-out that the prompt was about
+        #[arg(long, value_name = "N")]
+        epoch: Option<u64>,
+    },
+    /// Show the queues, or the steps of one
+    #[command(after_help = "Examples:
+  ensemble step list
+  ensemble step list 0-4-1 --json | jq -r 'select(.status == \"BLOCKED\") | .blockers[]'")]
+    List {
+        /// The task; without one, a line for each queue
+        #[arg(value_name = "TASK")]
+        task: Option<String>,
+    },
+    /// Show a step: its goal, its status, and each attempt
+    Show(StepChoice),
     /// Start a failed step again, or take a running one away from its worker
     ///
     /// Attempts count from 1 again. A report of the earlier worker is refused from now on.
     #[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
     Retry(orders::StepOrder),
-    Split(orders::SplitStep),
+    /// Replace a step with smaller ones, at the head of the queue
+    #[command(after_help = "Example: ensemble step split 0-4-1 2 -f parts.yaml
+with in parts.yaml:
+  steps:
+    - {agent: Devon, goal: Parse the header, files: [src/header.rs]}
+    - {agent: Devon, goal: Parse the body, files: [src/body.rs]}")]
+    Split {
+        #[command(flatten)]
+        which: StepChoice,
+        /// The parts, as steps in a plan; `-` for stdin
+        #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+        file: PathBuf,
+    },
     /// Skip a step, and continue without it
     Skip(orders::StepOrder),
     /// Let a blocked step continue
@@ -54,14 +134,14 @@ enum Verb {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Verb::Add(add) => add.run(context),
-            Verb::Next(next) => next.run(context),
-            Verb::Submit(submit) => submit.run(context),
-            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
-            Verb::List(list) => list.run(context),
-            Verb::Show(show) => show.run(context),
+            Verb::Add { file } => add::add(context, &file),
+            Verb::Next { task, wait } => next::next(context, task, wait),
+            Verb::Submit { report, epoch } => next::submit(context, &report, epoch),
+            Verb::Heartbeat { which, epoch } => orders::beat(context, &which, epoch),
+            Verb::List { task } => look::list(context, task.as_deref()),
+            Verb::Show(which) => look::show(context, &which),
             Verb::Retry(order) => order.run(context, StepStore::retry),
-            Verb::Split(split) => split.run(context),
+            Verb::Split { which, file } => orders::split(context, &which, &file),
             Verb::Skip(order) => order.run(context, StepStore::skip),
             Verb::Unblock(order) => order.run(context, StepStore::unblock),
             Verb::Run(run) => run.run(context),
@@ -69,7 +149,7 @@ impl Arguments {
     }
 }
 
-/// The step that a command names.
+// The step that a command names.
 #[derive(Debug, clap::Args)]
 struct StepChoice {
     /// The task, like 0-4-1

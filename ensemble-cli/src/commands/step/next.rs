@@ -13,60 +13,40 @@ use ensemble_team::steps::{
 };
 
 use super::{wait_for_change, wait_on};
-use crate::args;
 use crate::context::{Context, Failure, Outcome};
 use crate::flags::FileContent;
 
-/// Take your next step and print its prompt; exit code 3 if there is none now
-///
-/// An agent that holds a step already gets the same one again. It is yours until its lease expires;
-/// `ensemble step heartbeat` extends the lease.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble step next --as Devon
-  ensemble step next --as Devon --task 0-4-1 --wait 10m --json | jq -r .prompt")]
-pub(super) struct NextStep {
-    /// Only of this task
-    #[arg(long, value_name = "ID")]
-    task: Option<String>,
-    /// Wait up to DURATION for a step; with `--task`, only while that task has some left
-    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
-    wait: Option<Duration>,
-}
-
-impl NextStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let agent = context.agent_required()?;
-        let store = open_existing_steps(context)?;
-        let mut ask = ClaimRequest::of(agent);
-        let is_of_one_task = self.task.is_some();
-        if let Some(task) = self.task {
-            ask = ask.in_task(task);
-        }
-        let interrupt = Interrupt::install()?;
-        let deadline = self.wait.and_then(|wait| Instant::now().checked_add(wait));
-        let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
-        let _line = self.wait.map(|wait| WaitLine::new("a step that is due", Some(wait)));
-        loop {
-            let version = store.data_version()?;
-            let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
-            match store.claim_step(&ask)? {
-                ClaimOutcome::Handed(step) => return print(context, &store, &step),
-                ClaimOutcome::Nothing(nothing) => {
-                    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-                    // Another task may come.
-                    let is_over = is_of_one_task && nothing == NoStep::Done;
-                    match left.filter(|left| !left.is_zero() && !is_over) {
-                        Some(left) => {
-                            let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
-                            wait_for_change(&store, version, until, |patience| {
-                                interrupt.may_end_during(|| {
-                                    wait_on(&store, patience, |longest| waiter.wait(longest));
-                                })
-                            })?;
-                        }
-                        None => return Err(Failure::nothing(nothing.to_string())),
+pub(super) fn next(context: &Context, task: Option<String>, wait: Option<Duration>) -> Outcome {
+    let agent = context.agent_required()?;
+    let store = open_existing_steps(context)?;
+    let mut ask = ClaimRequest::of(agent);
+    let is_of_one_task = task.is_some();
+    if let Some(task) = task {
+        ask = ask.in_task(task);
+    }
+    let interrupt = Interrupt::install()?;
+    let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+    let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
+    let _line = wait.map(|wait| WaitLine::new("a step that is due", Some(wait)));
+    loop {
+        let version = store.data_version()?;
+        let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
+        match store.claim_step(&ask)? {
+            ClaimOutcome::Handed(step) => return print(context, &store, &step),
+            ClaimOutcome::Nothing(nothing) => {
+                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                // Another task may come.
+                let is_over = is_of_one_task && nothing == NoStep::Done;
+                match left.filter(|left| !left.is_zero() && !is_over) {
+                    Some(left) => {
+                        let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
+                        wait_for_change(&store, version, until, |patience| {
+                            interrupt.may_end_during(|| {
+                                wait_on(&store, patience, |longest| waiter.wait(longest));
+                            })
+                        })?;
                     }
+                    None => return Err(Failure::nothing(nothing.to_string())),
                 }
             }
         }
@@ -78,38 +58,19 @@ fn print(context: &Context, store: &StepStore, step: &ClaimedStep) -> Outcome {
     context.out.print_text(&object, object["prompt"].as_str().unwrap_or_default())
 }
 
-/// Report a step, with the JSON of the tool submit_step_completion
-///
-/// Refused if the step is not yours, was handed out again since, or is done. Also refused if
-/// `failure` comes without a reason, or if there is a member that the tool does not have. The same
-/// report again changes nothing.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:
-  echo '{\"task_id\": \"0-4-1\", \"step_index\": 1, \"agent\": \"Tara\", \"status\": \"success\",
-         \"summary\": \"one test, and it fails\"}' | ensemble step submit -f -")]
-pub(super) struct SubmitStep {
-    #[command(flatten)]
-    report: FileContent,
-    /// Refuse unless this is still the hand-out that the prompt was about
-    #[arg(long, value_name = "N")]
-    epoch: Option<u64>,
-}
-
-impl SubmitStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let content = self.report.read()?;
-        let value: serde_json::Value = read_foreign_json(&content).map_err(|error| {
-            Failure::usage(format!("the report is not JSON: {}", describe_json_fault(&error)))
-        })?;
-        let completion =
-            Completion::from_json(&value).map_err(|error| Failure::usage(error.to_string()))?;
-        // A caller that does not name itself reports as the worker that it names; a member is known
-        // anyway.
-        let by = context.agent()?.unwrap_or_else(|| completion.agent.clone());
-        let (store, mail, recorder) =
-            (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
-        let driver = step_driver(context, &store, &mail, &*recorder)?;
-        let submitted = driver.submit(&completion, &by, self.epoch)?;
-        context.out.print_answer(&submitted, describe_submitted(&submitted))
-    }
+pub(super) fn submit(context: &Context, report: &FileContent, epoch: Option<u64>) -> Outcome {
+    let content = report.read()?;
+    let value: serde_json::Value = read_foreign_json(&content).map_err(|error| {
+        Failure::usage(format!("the report is not JSON: {}", describe_json_fault(&error)))
+    })?;
+    let completion =
+        Completion::from_json(&value).map_err(|error| Failure::usage(error.to_string()))?;
+    // A caller that does not name itself reports as the worker that it names; a member is known
+    // anyway.
+    let by = context.agent()?.unwrap_or_else(|| completion.agent.clone());
+    let (store, mail, recorder) =
+        (open_existing_steps(context)?, open_step_mail(context)?, context.recorder()?);
+    let driver = step_driver(context, &store, &mail, &*recorder)?;
+    let submitted = driver.submit(&completion, &by, epoch)?;
+    context.out.print_answer(&submitted, describe_submitted(&submitted))
 }

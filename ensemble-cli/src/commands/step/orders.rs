@@ -1,6 +1,6 @@
 //! `ensemble step retry|unblock|skip|split`, and `heartbeat`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use ensemble_app::content::content_of;
 use ensemble_app::diagnostics::say;
@@ -22,31 +22,6 @@ pub(super) struct StepOrder {
     /// Change to mention in the next prompt
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
-}
-
-/// Replace a step with smaller ones, at the head of the queue
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble step split 0-4-1 2 -f parts.yaml
-with in parts.yaml:
-  steps:
-    - {agent: Devon, goal: Parse the header, files: [src/header.rs]}
-    - {agent: Devon, goal: Parse the body, files: [src/body.rs]}")]
-pub(super) struct SplitStep {
-    #[command(flatten)]
-    which: StepChoice,
-    /// The parts, as steps in a plan; `-` for stdin
-    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-}
-
-/// Show that you are still working on a step, which renews its lease
-#[derive(Debug, clap::Args)]
-pub(super) struct StepHeartbeat {
-    #[command(flatten)]
-    which: StepChoice,
-    /// Refuse unless this is still the hand-out that the prompt was about
-    #[arg(long, value_name = "N")]
-    epoch: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,28 +53,24 @@ impl StepOrder {
     }
 }
 
-impl SplitStep {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let content = content_of(&self.file)?;
-        let text = yaml::decode_text(&content, &self.file).map_err(Failure::input)?;
-        let parts: StepParts = yaml::parse(&document(text), &self.file).map_err(Failure::input)?;
-        let store = open_existing_steps(context)?;
-        let key = self.which.key();
-        let numbers = store.split(&key, &context.actor()?, &parts.steps)?;
-        let object = json!({
-            "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
-        });
-        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
-        let said = format!("{key} is split into steps {}", numbers.join(", "));
-        context.out.print_answer(&object, said)
-    }
+pub(super) fn split(context: &Context, which: &StepChoice, file: &Path) -> Outcome {
+    let content = content_of(file)?;
+    let text = yaml::decode_text(&content, file).map_err(Failure::input)?;
+    let parts: StepParts = yaml::parse(&document(text), file).map_err(Failure::input)?;
+    let store = open_existing_steps(context)?;
+    let key = which.key();
+    let numbers = store.split(&key, &context.actor()?, &parts.steps)?;
+    let object = json!({
+        "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
+    });
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    let said = format!("{key} is split into steps {}", numbers.join(", "));
+    context.out.print_answer(&object, said)
 }
 
-impl StepHeartbeat {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let by = context.agent_required()?;
-        let store = open_existing_steps(context)?;
-        store.beat(&self.which.key(), &by, self.epoch)?;
-        done(context, &store, &self.which)
-    }
+pub(super) fn beat(context: &Context, which: &StepChoice, epoch: Option<u64>) -> Outcome {
+    let by = context.agent_required()?;
+    let store = open_existing_steps(context)?;
+    store.beat(&which.key(), &by, epoch)?;
+    done(context, &store, which)
 }

@@ -7,65 +7,46 @@ use serde_json::json;
 
 use crate::context::{Context, Failure, Outcome};
 
-/// Merge approved tasks into the integration branch
-///
-/// In a separate worktree, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass.
-/// Then the branch moves, and the task's worktree and branch go. A conflict or a failing test moves
-/// nothing. The task is then INTEGRATION_FAILED with the reason, for a coder to repair, and the
-/// exit code is 1. A branch that is checked out somewhere is not moved. Exit code 75 if another
-/// merge runs, 3 if there is nothing to merge.
-///
-/// With `worktrees: {remote: …}` in ensemble.yaml, the branch is that of the git remote. Exit code
-/// 75 if the remote is away.
-#[derive(Debug, clap::Args)]
-pub(super) struct MergeTask {
-    /// Task to merge [default: all that are APPROVED]
-    id: Option<Name>,
-}
-
-impl MergeTask {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let worktrees = context.worktrees(&board)?;
-        let ids: Vec<Name> = match self.id {
-            Some(id) => vec![id],
-            None => {
-                let state = board.read()?;
-                let approved =
-                    state.tasks.iter().filter(|task| task.status == TaskStatus::Approved);
-                let here = approved.filter(|task| !worktrees.is_kept_elsewhere(task));
-                here.map(|task| task.id.clone()).collect()
-            }
-        };
-        if ids.is_empty() {
-            return Err(Failure::nothing("no task is APPROVED"));
+pub(super) fn merge(context: &Context, id: Option<Name>) -> Outcome {
+    let board = context.board()?;
+    let worktrees = context.worktrees(&board)?;
+    let ids: Vec<Name> = match id {
+        Some(id) => vec![id],
+        None => {
+            let state = board.read()?;
+            let approved = state.tasks.iter().filter(|task| task.status == TaskStatus::Approved);
+            let here = approved.filter(|task| !worktrees.is_kept_elsewhere(task));
+            here.map(|task| task.id.clone()).collect()
         }
-        let (project, agent) = (context.project()?, context.agent()?);
-        let (mut failed, mut refused) = (0, None);
-        for id in ids {
-            // A person may merge while the team is stopped.
-            if let Some(agent) = &agent {
-                project.doorkeeper().check(TaskAct::TakeUp, id.as_str(), agent)?;
-            }
-            match worktrees.merge(&id) {
-                Ok(merged) => {
-                    failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
-                    print_merged(context, &id, &merged)?;
-                }
-                Err(error) if error.is_transient() => return Err(error.into()),
-                // The board shows why. The other tasks do not depend on it.
-                Err(error) => drop(refused.get_or_insert(error)),
-            }
-        }
-        context.out.flush()?;
-        refused.map_or(Ok(()), Err)?;
-        if failed == 0 {
-            return Ok(());
-        }
-        let text = format!("{} could not be merged; nothing of it was", plural(failed, "task"));
-        let hint = "`ensemble task claim ID` gives it to a coder, in the existing worktree";
-        Err(Failure::refused(text).with_hint(hint))
+    };
+    if ids.is_empty() {
+        return Err(Failure::nothing("no task is APPROVED"));
     }
+    let (project, agent) = (context.project()?, context.agent()?);
+    let (mut failed, mut refused) = (0, None);
+    for id in ids {
+        // A person may merge while the team is stopped.
+        if let Some(agent) = &agent {
+            project.doorkeeper().check(TaskAct::TakeUp, id.as_str(), agent)?;
+        }
+        match worktrees.merge(&id) {
+            Ok(merged) => {
+                failed += u64::from(matches!(merged, MergeOutcome::Failed { .. }));
+                print_merged(context, &id, &merged)?;
+            }
+            Err(error) if error.is_transient() => return Err(error.into()),
+            // The board shows why. The other tasks do not depend on it.
+            Err(error) => drop(refused.get_or_insert(error)),
+        }
+    }
+    context.out.flush()?;
+    refused.map_or(Ok(()), Err)?;
+    if failed == 0 {
+        return Ok(());
+    }
+    let text = format!("{} could not be merged; nothing of it was", plural(failed, "task"));
+    let hint = "`ensemble task claim ID` gives it to a coder, in the existing worktree";
+    Err(Failure::refused(text).with_hint(hint))
 }
 
 fn print_merged(context: &Context, id: &Name, merged: &MergeOutcome) -> Outcome {

@@ -10,35 +10,11 @@ use serde_json::json;
 use crate::context::{Context, Failure, Outcome};
 use crate::flags::{EpochFlag, check_answer};
 
-/// Claim a task, with a worktree to do it in
-///
-/// The agent must be registered (`ensemble agent register`; a supervisor does that itself). A new
-/// task gets a fresh worktree at the integration branch. After a rejection the same coder continues
-/// in the existing worktree, another coder starts in a fresh one. A failed merge is repaired in its
-/// worktree. Work that an earlier agent left is kept under refs/ensemble/salvage/, and its name is
-/// printed.
-///
-/// Exit code 3 if there is nothing to claim, 1 if it is refused, 75 if other agents were quicker
-/// three times.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble task claim --as coder-1
-  cd \"$(ensemble task claim task-3 --as coder-1 --json | jq -r .path)\"")]
-pub(super) struct ClaimTask {
-    /// Id of the task [default: the most urgent that can be claimed]
-    id: Option<Name>,
-    /// Take it for a review
-    #[arg(long)]
-    review: bool,
-}
-
-impl ClaimTask {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let taken = take_task(context, self.id, self.review)?;
-        match context.out.is_json() {
-            true => context.out.object(&taken.to_json()),
-            false => print_taken(context, &taken),
-        }
+pub(super) fn claim(context: &Context, id: Option<Name>, review: bool) -> Outcome {
+    let taken = take_task(context, id, review)?;
+    match context.out.is_json() {
+        true => context.out.object(&taken.to_json()),
+        false => print_taken(context, &taken),
     }
 }
 
@@ -67,27 +43,9 @@ fn print_taken(context: &Context, taken: &TakenTask) -> Outcome {
     }
 }
 
-/// Submit a task: the commits in its worktree
-///
-/// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
-/// count). The branch must have at least one commit more than it began with. Exit code 1 says what
-/// is missing. If another agent has the task now, your work is kept under refs/ensemble/salvage/.
-#[derive(Debug, clap::Args)]
-pub(super) struct SubmitTask {
-    /// Id of the task
-    id: Name,
-    /// Nothing had to be changed
-    #[arg(long)]
-    unchanged: bool,
-    #[command(flatten)]
-    epoch: EpochFlag,
-}
-
-impl SubmitTask {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        let commit = submit_task(context, &self.id, self.epoch.given()?, self.unchanged)?;
-        print_commit(context, &self.id, &commit)
-    }
+pub(super) fn submit(context: &Context, id: &Name, unchanged: bool, epoch: &EpochFlag) -> Outcome {
+    let commit = submit_task(context, id, epoch.given()?, unchanged)?;
+    print_commit(context, id, &commit)
 }
 
 /// Approve or reject submitted work
