@@ -11,10 +11,29 @@ use crate::context::{Context, Outcome};
 const COMMAND_CHARS: usize = 40;
 
 pub(super) fn print_next_steps(context: &Context, project: &Project) -> Outcome {
+    let step = |(command, why): (&str, &str)| (command.to_owned(), why.to_owned());
     let steps = match (count_unowned_agents(context), installed_programs().first()) {
-        (0, None) => by_hand(),
-        (0, Some(program)) => with_program(program),
-        (count, _) => with_panes(count),
+        (0, None) => [
+            ("ensemble mailbox add worker-1", "a mailbox for each agent"),
+            ("ensemble send --to worker-1 'say hello'", "prints the message's id"),
+            ("ensemble recv --as worker-1", "receives it; `settle ID` ends it"),
+        ]
+        .map(step),
+        (0, Some(program)) => [
+            (&*format!("ensemble {program}"), "start the first agent in this terminal"),
+            (&*format!("ensemble send --to {program} 'say hello'"), "from another terminal"),
+            ("ensemble", "watch what happens"),
+        ]
+        .map(step),
+        (count, _) => [
+            (
+                "ensemble agent adopt --all",
+                &*format!("adopt the {} in tmux", plural(count as u64, "agent")),
+            ),
+            ("ensemble team", "see their names"),
+            ("ensemble send --to NAME 'say hello'", "each is notified of its mail"),
+        ]
+        .map(step),
     };
     print_steps(context, project, steps)
 }
@@ -33,33 +52,4 @@ pub(super) fn print_steps(
     steps.into_iter().try_for_each(|(command, why)| {
         context.out.line(format!("  {command:<COMMAND_CHARS$}{why}"))
     })
-}
-
-fn with_panes(count: usize) -> [(String, String); 3] {
-    let found = plural(count as u64, "agent");
-    [
-        step("ensemble agent adopt --all", format!("adopt the {found} in tmux")),
-        step("ensemble team", "see their names"),
-        step("ensemble send --to NAME 'say hello'", "each is notified of its mail"),
-    ]
-}
-
-fn with_program(program: &str) -> [(String, String); 3] {
-    [
-        step(format!("ensemble {program}"), "start the first agent in this terminal"),
-        step(format!("ensemble send --to {program} 'say hello'"), "from another terminal"),
-        step("ensemble", "watch what happens"),
-    ]
-}
-
-fn by_hand() -> [(String, String); 3] {
-    [
-        step("ensemble mailbox add worker-1", "a mailbox for each agent"),
-        step("ensemble send --to worker-1 'say hello'", "prints the message's id"),
-        step("ensemble recv --as worker-1", "receives it; `settle ID` ends it"),
-    ]
-}
-
-fn step(command: impl Into<String>, why: impl Into<String>) -> (String, String) {
-    (command.into(), why.into())
 }
