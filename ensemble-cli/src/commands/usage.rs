@@ -35,26 +35,23 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Allow(AllowUsage),
-}
-
-/// Allow an agent, a task or the team more than its budget
-///
-/// An agent or task without budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
-#[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("amount").required(true).multiple(true).args(["usd", "tokens"]))]
-struct AllowUsage {
-    /// Whose budget
-    scope: ScopeKind,
-    /// Name of the agent or task
-    #[arg(required_if_eq_any = [("scope", "agent"), ("scope", "task")])]
-    name: Option<String>,
-    /// Additional US dollars
-    #[arg(long, value_name = "AMOUNT")]
-    usd: Option<f64>,
-    /// Additional tokens
-    #[arg(long, value_name = "COUNT")]
-    tokens: Option<u64>,
+    /// Allow an agent, a task or the team more than its budget
+    ///
+    /// An agent or task without budget begins no work. This adds to the limit in ensemble.yaml, and lets work begin again.
+    #[command(group = clap::ArgGroup::new("amount").required(true).multiple(true).args(["usd", "tokens"]))]
+    Allow {
+        /// Whose budget
+        scope: ScopeKind,
+        /// Name of the agent or task
+        #[arg(required_if_eq_any = [("scope", "agent"), ("scope", "task")])]
+        name: Option<String>,
+        /// Additional US dollars
+        #[arg(long, value_name = "AMOUNT")]
+        usd: Option<f64>,
+        /// Additional tokens
+        #[arg(long, value_name = "COUNT")]
+        tokens: Option<u64>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -70,7 +67,10 @@ enum ScopeKind {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.verb {
-            Some(Verb::Allow(allow)) => allow.run(context),
+            Some(Verb::Allow { scope, name, usd, tokens }) => {
+                let more = BudgetLimit { usd, tokens };
+                allow(context, scope, name.unwrap_or_default(), more)
+            }
             None => self.show(context),
         }
     }
@@ -173,31 +173,27 @@ fn print(context: &Context, rows: &[UsageRow], usage: &TeamUsage) -> Outcome {
     Ok(())
 }
 
-impl AllowUsage {
-    fn run(self, context: &Context) -> Outcome {
-        let name = self.name.unwrap_or_default();
-        let scope = match self.scope {
-            ScopeKind::Agent => BudgetScope::Agent(
-                Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?,
-            ),
-            ScopeKind::Task => BudgetScope::Task(name),
-            ScopeKind::Team if name.is_empty() => BudgetScope::Team,
-            ScopeKind::Team => {
-                let text = format!("the team has no name: write `agent {name}` or `task {name}`");
-                return Err(Failure::usage(text));
-            }
-        };
-        let more = BudgetLimit { usd: self.usd, tokens: self.tokens };
-        if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
-            return Err(Failure::usage("allow an amount above zero"));
+fn allow(context: &Context, scope: ScopeKind, name: String, more: BudgetLimit) -> Outcome {
+    let scope = match scope {
+        ScopeKind::Agent => {
+            BudgetScope::Agent(Name::new(&name).map_err(|error| Failure::usage(error.to_string()))?)
         }
-        let project = context.existing_project()?;
-        let by = authorize_resume(context)?;
-        let mut locked = BudgetFile::open(&project.state).lock()?;
-        locked.allow(&scope, more);
-        locked.write()?;
-        let data = json!({ "scope": scope.to_string(), "more": more });
-        context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data.clone());
-        context.out.print_answer(&data, format!("allowed {scope} {more} more"))
+        ScopeKind::Task => BudgetScope::Task(name),
+        ScopeKind::Team if name.is_empty() => BudgetScope::Team,
+        ScopeKind::Team => {
+            let text = format!("the team has no name: write `agent {name}` or `task {name}`");
+            return Err(Failure::usage(text));
+        }
+    };
+    if more.usd.is_some_and(|usd| !usd.is_finite() || usd <= 0.0) || more.tokens == Some(0) {
+        return Err(Failure::usage("allow an amount above zero"));
     }
+    let project = context.existing_project()?;
+    let by = authorize_resume(context)?;
+    let mut locked = BudgetFile::open(&project.state).lock()?;
+    locked.allow(&scope, more);
+    locked.write()?;
+    let data = json!({ "scope": scope.to_string(), "more": more });
+    context.recorder()?.record(types::BUDGET_ALLOWED, by.as_str(), data.clone());
+    context.out.print_answer(&data, format!("allowed {scope} {more} more"))
 }

@@ -11,17 +11,28 @@ use serde_json::{Value, json};
 #[derive(Default)]
 pub(super) struct RpcState {
     last_id: u64,
+    has_ended: bool,
     news: VecDeque<Value>,
 }
 
 pub(super) trait RpcPeer: AsFd {
     const ANSWER_PATIENCE: Duration;
+    const NAME: &'static str;
 
     fn state(&mut self) -> &mut RpcState;
 
     fn send(&mut self, said: Value) -> Outcome;
 
     fn read(&mut self) -> Outcome<Option<Value>>;
+
+    fn has_ended(&mut self) -> bool {
+        self.state().has_ended
+    }
+
+    fn end(&mut self, why: &str) -> Failure {
+        self.state().has_ended = true;
+        Failure::refused(format!("{} has ended: {why}", Self::NAME))
+    }
 
     /// Calls a method whose answer comes later, among the news, under this id.
     fn request(&mut self, method: &str, params: Value) -> Outcome<u64> {

@@ -22,7 +22,6 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) struct AppServer {
     socket: WebSocket<UnixStream>,
     state: RpcState,
-    has_ended: bool,
 }
 
 impl AsFd for AppServer {
@@ -38,15 +37,11 @@ impl AppServer {
         let (socket, _) = tungstenite::client("ws://localhost/", stream)
             .map_err(|error| Failure::refused(format!("no WebSocket at the server: {error}")))?;
         socket.get_ref().set_nonblocking(true)?;
-        let mut server = Self { socket, state: RpcState::default(), has_ended: false };
+        let mut server = Self { socket, state: RpcState::default() };
         let client = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
         server.call("initialize", json!({ "clientInfo": client }))?;
         server.send(json!({ "method": "initialized" }))?;
         Ok(server)
-    }
-
-    pub(super) const fn has_ended(&self) -> bool {
-        self.has_ended
     }
 
     pub(super) fn loaded_threads(&mut self) -> Outcome<Vec<String>> {
@@ -70,15 +65,11 @@ impl AppServer {
         let is_known = |root: &PathBuf| !config["projects"][&*root.to_string_lossy()].is_null();
         config.is_object() && !is_set && !trust_roots(directory).iter().any(is_known)
     }
-
-    fn end(&mut self, why: &str) -> Failure {
-        self.has_ended = true;
-        Failure::refused(format!("the server has ended: {why}"))
-    }
 }
 
 impl RpcPeer for AppServer {
     const ANSWER_PATIENCE: Duration = ANSWER_PATIENCE;
+    const NAME: &'static str = "the server";
 
     fn state(&mut self) -> &mut RpcState {
         &mut self.state

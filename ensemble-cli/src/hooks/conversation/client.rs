@@ -36,7 +36,6 @@ pub(super) struct AcpClient {
     output: ChildStdout,
     unread: Vec<u8>,
     state: RpcState,
-    has_ended: bool,
     /// Whether it takes words into a turn that runs.
     pub(super) can_steer: bool,
 }
@@ -60,8 +59,7 @@ impl AcpClient {
             fcntl_setfl(pipe, flags | OFlags::NONBLOCK).map_err(std::io::Error::from)?;
         }
         let (unread, state) = (Vec::new(), RpcState::default());
-        let (has_ended, can_steer) = (false, false);
-        let mut client = Self { child, input, output, unread, state, has_ended, can_steer };
+        let mut client = Self { child, input, output, unread, state, can_steer: false };
         let files = json!({ "readTextFile": false, "writeTextFile": false });
         let about = json!({ "name": "ensemble", "version": env!("CARGO_PKG_VERSION") });
         let can = json!({ "fs": files, "terminal": false });
@@ -73,10 +71,6 @@ impl AcpClient {
 
     pub(super) fn begin_session(&mut self, words: Value) -> Outcome<Value> {
         self.call_within("session/new", words, START_PATIENCE)
-    }
-
-    pub(super) const fn has_ended(&self) -> bool {
-        self.has_ended
     }
 
     /// How the agent has ended, once it has closed its output.
@@ -106,11 +100,6 @@ impl AcpClient {
         let error = json!({ "code": NO_METHOD, "message": "this client has no such method" });
         self.send(json!({ "id": id, "error": error }))
     }
-
-    fn end(&mut self, why: &str) -> Failure {
-        self.has_ended = true;
-        Failure::refused(format!("the agent has ended: {why}"))
-    }
 }
 
 /// Takes the first message off what was read. Lines that are not one got there by mistake.
@@ -126,6 +115,7 @@ pub(crate) fn take_object(unread: &mut Vec<u8>) -> Option<Value> {
 
 impl RpcPeer for AcpClient {
     const ANSWER_PATIENCE: Duration = ANSWER_PATIENCE;
+    const NAME: &'static str = "the agent";
 
     fn state(&mut self) -> &mut RpcState {
         &mut self.state
