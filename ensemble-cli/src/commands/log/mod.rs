@@ -19,6 +19,7 @@ use ensemble_core::event_log::{
 };
 use ensemble_core::message::Timestamp;
 use ensemble_core::watch::Waiter;
+use serde_json::Value;
 
 use crate::args;
 use crate::context::{Context, Failure, Outcome, VerbExit};
@@ -57,8 +58,39 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum LogVerb {
-    Record(record::Arguments),
-    Replay(replay::Arguments),
+    /// Write one event to the event log
+    ///
+    /// TYPE is one of task_start, task_complete, task_failed, worker_assign, worker_release, review_start,
+    /// review_result, escalation, loop_detected, or your own type with a dot in it. The actor is you.
+    /// session_start, session_end and the types in which Ensemble itself writes, such as message.settled, are
+    /// refused: `ensemble log replay` rebuilds the state from them.
+    ///
+    /// A value is a text, unless it is a whole number, `true` or `false`.
+    #[command(after_help = "Examples:
+  ensemble log record task_start task_id=task-001 worker_id=1 --as worker-1
+  ensemble log record deploy.done host=web-3 seconds=41 --as conductor --json")]
+    Record {
+        /// The type of the event
+        #[arg(value_name = "TYPE", value_parser = record::record_type)]
+        kind: RecordType,
+        /// Data of the event
+        #[arg(value_name = "KEY=VALUE", value_parser = record::member)]
+        members: Vec<(String, Value)>,
+    },
+    /// Rebuild the state from the event log alone and compare it with what is on disk
+    ///
+    /// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is a
+    /// state to which no allowed move can have led. A state ahead of the log comes from a script, or
+    /// from a process that was killed before it could record its move (docs/evidence/reliability.md).
+    ///
+    /// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole or a part of the project
+    /// cannot be read. Everything else is compared.
+    #[command(after_help = "Example: ensemble log replay --strict --json | jq 'select(.kind)'")]
+    Replay {
+        /// Count changes without a record as well: for projects in which no script moves files
+        #[arg(long)]
+        strict: bool,
+    },
     Report(report::Arguments),
 }
 
@@ -86,8 +118,10 @@ impl Arguments {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
         match self.what.take() {
             Some(LogVerb::Report(report)) => return report.run(context),
-            Some(LogVerb::Replay(replay)) => return replay.run(context),
-            Some(LogVerb::Record(record)) => return record.run(context),
+            Some(LogVerb::Replay { strict }) => return replay::replay(context, strict),
+            Some(LogVerb::Record { kind, members }) => {
+                return record::record(context, &kind, members);
+            }
             None => {}
         }
         let logs = require_log(context)?;

@@ -5,55 +5,36 @@ use crate::context::{Context, Failure, Outcome};
 
 const KEY_BYTES_MAX: usize = 64;
 
-/// Write one event to the event log
-///
-/// TYPE is one of task_start, task_complete, task_failed, worker_assign, worker_release, review_start,
-/// review_result, escalation, loop_detected, or your own type with a dot in it. The actor is you.
-/// session_start, session_end and the types in which Ensemble itself writes, such as message.settled, are
-/// refused: `ensemble log replay` rebuilds the state from them.
-///
-/// A value is a text, unless it is a whole number, `true` or `false`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble log record task_start task_id=task-001 worker_id=1 --as worker-1
-  ensemble log record deploy.done host=web-3 seconds=41 --as conductor --json")]
-pub(crate) struct Arguments {
-    /// The type of the event
-    #[arg(value_name = "TYPE", value_parser = record_type)]
-    kind: RecordType,
-    /// Data of the event
-    #[arg(value_name = "KEY=VALUE", value_parser = member)]
+pub(super) fn record(
+    context: &Context,
+    kind: &RecordType,
     members: Vec<(String, Value)>,
-}
-
-impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
-        let actor = context.agent_required()?;
-        if self.kind.is_reserved() {
-            let text = format!("`{}` is written by Ensemble itself", self.kind);
-            let hint = "use your own type, as in `deploy.done`";
-            return Err(Failure::refused(text).with_hint(hint));
-        }
-        let mut data = Map::new();
-        for (key, value) in self.members {
-            if data.insert(key.clone(), value).is_some() {
-                return Err(Failure::usage(format!("`{key}` is given twice")));
-            }
-        }
-        let data = Value::Object(data);
-        context.existing_project()?;
-        // Said, not only counted: the event is all that was asked for.
-        context.event_log()?.try_record(self.kind.as_str(), actor.as_str(), data.clone())?;
-        let said = json!({ "type": self.kind, "actor": actor, "data": data });
-        context.out.print_answer(&said, format!("recorded {}", self.kind))
+) -> Outcome {
+    let actor = context.agent_required()?;
+    if kind.is_reserved() {
+        let text = format!("`{kind}` is written by Ensemble itself");
+        let hint = "use your own type, as in `deploy.done`";
+        return Err(Failure::refused(text).with_hint(hint));
     }
+    let mut data = Map::new();
+    for (key, value) in members {
+        if data.insert(key.clone(), value).is_some() {
+            return Err(Failure::usage(format!("`{key}` is given twice")));
+        }
+    }
+    let data = Value::Object(data);
+    context.existing_project()?;
+    // Said, not only counted: the event is all that was asked for.
+    context.event_log()?.try_record(kind.as_str(), actor.as_str(), data.clone())?;
+    let said = json!({ "type": kind, "actor": actor, "data": data });
+    context.out.print_answer(&said, format!("recorded {kind}"))
 }
 
-fn record_type(text: &str) -> Result<RecordType, String> {
+pub(super) fn record_type(text: &str) -> Result<RecordType, String> {
     RecordType::new(text).map_err(|error| error.to_string())
 }
 
-fn member(text: &str) -> Result<(String, Value), String> {
+pub(super) fn member(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').ok_or("write it as key=value")?;
     let is_key = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))

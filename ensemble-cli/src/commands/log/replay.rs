@@ -13,60 +13,40 @@ use serde_json::json;
 use crate::context::{Context, Failure, Outcome, VerbExit};
 use crate::output::{BAD, FAINT, GOOD, STRONG};
 
-/// Rebuild the state from the event log alone and compare it with what is on disk
-///
-/// Messages with their holders and epochs, requests, tasks, agents and steps. A contradiction is a
-/// state to which no allowed move can have led. A state ahead of the log comes from a script, or
-/// from a process that was killed before it could record its move (docs/evidence/reliability.md).
-///
-/// Exit code 0 if nothing contradicts the log, 4 if something does, 1 if the log is not whole or a part of the project
-/// cannot be read. Everything else is compared.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble log replay --strict --json | jq 'select(.kind)'")]
-pub(crate) struct Arguments {
-    /// Count changes without a record as well: for projects in which no script moves files
-    #[arg(long)]
-    strict: bool,
-}
-
-impl Arguments {
-    pub(crate) fn run(&self, context: &Context) -> Outcome {
-        let logs = super::require_log(context)?;
-        let earlier = Replay::read(&logs)?;
-        let disk = read_disk(context)?;
-        let replay = Replay::read(&logs)?;
-        let differences = replay.compare_moving(&earlier, &disk, SystemClock.wall());
-        for gap in replay.gaps() {
-            let object = json!({ "log": gap, "text": gap.to_string() });
-            context.out.print_answer(&object, context.out.paint(BAD, format!("log  {gap}")))?;
-        }
-        for part in &disk.unread {
-            let line = format!("not read  {}", one_line(&part.text));
-            context.out.print_answer(part, context.out.paint(BAD, line))?;
-        }
-        differences.iter().try_for_each(|difference| show(context, difference))?;
-        let count = |kind| differences.iter().filter(|d| d.kind == kind).count() as u64;
-        let (wrong, untold) =
-            (count(DifferenceKind::Contradiction), count(DifferenceKind::Unrecorded));
-        summary(context, &replay, wrong, untold)?;
-        context.out.flush()?;
-        if wrong > 0 || (self.strict && untold > 0) {
-            let counted = if self.strict { wrong + untold } else { wrong };
-            let text = format!("{} between log and disk", plural(counted, "difference"));
-            return Err(Failure::new(VerbExit::Corrupt, text).with_hint(
-                "`ensemble why ID` tells what the log has of each; nothing was changed",
-            ));
-        }
-        if !disk.unread.is_empty() {
-            let text = "what could not be read was not compared with the log";
-            return Err(Failure::refused(text).with_hint("`ensemble status` says what helps"));
-        }
-        if replay.gaps().is_empty() {
-            return Ok(());
-        }
-        let text = "the log is not whole: what it lacks could not be compared";
-        Err(Failure::refused(text).with_hint("was a file of the log moved away or cut?"))
+pub(super) fn replay(context: &Context, strict: bool) -> Outcome {
+    let logs = super::require_log(context)?;
+    let earlier = Replay::read(&logs)?;
+    let disk = read_disk(context)?;
+    let replay = Replay::read(&logs)?;
+    let differences = replay.compare_moving(&earlier, &disk, SystemClock.wall());
+    for gap in replay.gaps() {
+        let object = json!({ "log": gap, "text": gap.to_string() });
+        context.out.print_answer(&object, context.out.paint(BAD, format!("log  {gap}")))?;
     }
+    for part in &disk.unread {
+        let line = format!("not read  {}", one_line(&part.text));
+        context.out.print_answer(part, context.out.paint(BAD, line))?;
+    }
+    differences.iter().try_for_each(|difference| show(context, difference))?;
+    let count = |kind| differences.iter().filter(|d| d.kind == kind).count() as u64;
+    let (wrong, untold) = (count(DifferenceKind::Contradiction), count(DifferenceKind::Unrecorded));
+    summary(context, &replay, wrong, untold)?;
+    context.out.flush()?;
+    if wrong > 0 || (strict && untold > 0) {
+        let counted = if strict { wrong + untold } else { wrong };
+        let text = format!("{} between log and disk", plural(counted, "difference"));
+        return Err(Failure::new(VerbExit::Corrupt, text)
+            .with_hint("`ensemble why ID` tells what the log has of each; nothing was changed"));
+    }
+    if !disk.unread.is_empty() {
+        let text = "what could not be read was not compared with the log";
+        return Err(Failure::refused(text).with_hint("`ensemble status` says what helps"));
+    }
+    if replay.gaps().is_empty() {
+        return Ok(());
+    }
+    let text = "the log is not whole: what it lacks could not be compared";
+    Err(Failure::refused(text).with_hint("was a file of the log moved away or cut?"))
 }
 
 fn show(context: &Context, difference: &ReplayDifference) -> Outcome {

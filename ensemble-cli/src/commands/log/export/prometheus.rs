@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use ensemble_app::content::write_output;
 use ensemble_app::overview::{observe_team, open};
@@ -18,51 +18,34 @@ const STATES: [&str; 3] = ["queued", "acked", "dead"];
 /// Mode of the written file: node_exporter runs as another user.
 const FILE_MODE: u32 = 0o644;
 
-/// Print metrics of the log, the mailboxes and the agents as Prometheus reads them
-///
-/// Counters and histograms come from the log, and gauges from the present state. With `-o`, a complete file replaces
-/// the former one, as node_exporter's textfile collector wants it.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  ensemble log export prometheus | promtool check metrics
-  ensemble log export prometheus -o /var/lib/node_exporter/ensemble.prom")]
-pub(super) struct Arguments {
-    /// File to write the metrics to, or `-` for stdout; node_exporter reads names that end in `.prom`
-    #[arg(short, long, value_name = "FILE|-", default_value = "-", hide_default_value = true)]
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    output: PathBuf,
-}
-
-impl Arguments {
-    pub(super) fn run(self, context: &Context) -> Outcome {
-        require_log(context)?;
-        let team = TeamLog::open(context)?;
-        let mut records = read_all(team.path())?;
-        let mut meter = LogMeter::default();
-        records.by_ref().for_each(|record| meter.count_record(&record));
-        check_whole(&records)?;
-        let mut samples = meter.samples();
-        let queue = open(context)?;
-        let overview = observe_team(context, &queue, StateSource::Watcher)?;
-        let spool = match queue.source() {
-            OverviewSource::Here(spool) => Some(spool),
-            OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
-        };
-        samples.extend(gauges(&overview, spool));
-        if context.project()?.is_shared()? {
-            samples.insert(0, of_servers(overview.away.is_none()));
-        }
-        let (file, is_json) = (&self.output, context.out.is_json());
-        match (file.as_os_str() == "-", is_json) {
-            (true, true) => samples.iter().try_for_each(|sample| context.out.object(&line(sample))),
-            (true, false) => context.out.content(text(&samples).as_bytes()),
-            (false, _) => {
-                let text = text(&samples);
-                write_output(file, text.as_bytes(), FILE_MODE)?;
-                match is_json {
-                    true => context.out.object(&json!({ "file": file, "bytes": text.len() })),
-                    false => Ok(()),
-                }
+pub(super) fn export(context: &Context, file: &Path) -> Outcome {
+    require_log(context)?;
+    let team = TeamLog::open(context)?;
+    let mut records = read_all(team.path())?;
+    let mut meter = LogMeter::default();
+    records.by_ref().for_each(|record| meter.count_record(&record));
+    check_whole(&records)?;
+    let mut samples = meter.samples();
+    let queue = open(context)?;
+    let overview = observe_team(context, &queue, StateSource::Watcher)?;
+    let spool = match queue.source() {
+        OverviewSource::Here(spool) => Some(spool),
+        OverviewSource::Remote(_) | OverviewSource::Away(_) => None,
+    };
+    samples.extend(gauges(&overview, spool));
+    if context.project()?.is_shared()? {
+        samples.insert(0, of_servers(overview.away.is_none()));
+    }
+    let is_json = context.out.is_json();
+    match (file.as_os_str() == "-", is_json) {
+        (true, true) => samples.iter().try_for_each(|sample| context.out.object(&line(sample))),
+        (true, false) => context.out.content(text(&samples).as_bytes()),
+        (false, _) => {
+            let text = text(&samples);
+            write_output(file, text.as_bytes(), FILE_MODE)?;
+            match is_json {
+                true => context.out.object(&json!({ "file": file, "bytes": text.len() })),
+                false => Ok(()),
             }
         }
     }
