@@ -11,15 +11,14 @@ use ensemble_core::Error;
 use ensemble_core::driver::{AssignOutcome, DeliveryOrder, Ended};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_project::overview::WatcherView;
 use ensemble_team::admission::{TaskAct, is_refusal};
 use serde_json::json;
 
 use crate::context::{Context, Failure, Outcome, VerbExit};
-use crate::flags::ContentFlags;
-use crate::flags::WaitFlags;
+use crate::flags::{ContentFlags, WaitFlags};
 use crate::printing::{AssignProgress, describe_not_ready};
 use crate::{args, completion};
-use ensemble_project::overview::WatcherView;
 
 /// Assign a task to a ready worker, and escalate until it is taken
 ///

@@ -1,8 +1,7 @@
 use ensemble_app::queue::OpeningPurpose;
 use ensemble_app::text::{one_line, plural, with_members};
 use ensemble_core::Error;
-use ensemble_team::board::BoardError;
-use ensemble_team::board::{self, Board, State, TaskStatus, Violation};
+use ensemble_team::board::{self, Board, BoardError, State, TaskStatus, Violation};
 use serde_json::json;
 
 use crate::context::{Context, Failure, Outcome, VerbExit};

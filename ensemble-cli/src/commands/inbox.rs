@@ -6,19 +6,16 @@ use ensemble_app::mail::conversation::{ensure_person, list_unfinished};
 use ensemble_app::mail::message_view::MessageView;
 use ensemble_app::queue::ProjectQueue;
 use ensemble_app::text::{elapsed, plural};
-
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Found, State};
+use ensemble_project::overview::COUNT_MAX;
+use ensemble_project::short_ids::ShortIds;
 
 use crate::completion;
 use crate::context::{Context, Outcome};
 use crate::output::{BAD, FAINT, WARNING};
-
-use ensemble_project::overview::COUNT_MAX;
-use ensemble_project::short_ids::ShortIds;
-
 use crate::printing::overview::counted;
 
 const WORDS_MAX: usize = 40;

@@ -18,8 +18,7 @@ use ensemble_core::requests::{NewRequest, RequestEntry};
 use ensemble_team::authority::AuthorityAct;
 
 use crate::context::{Context, Failure, Outcome, VerbExit};
-use crate::flags::{ContentFlags, FileContent};
-use crate::flags::{OnSilence, check_answer};
+use crate::flags::{ContentFlags, FileContent, OnSilence, check_answer};
 use crate::output::STRONG;
 use crate::printing::print_fates;
 use crate::printing::requests::{print_decided, print_sent};

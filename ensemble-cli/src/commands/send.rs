@@ -22,8 +22,7 @@ use ensemble_project::Project;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Failure, Outcome, VerbExit};
-use crate::flags::ContentFlags;
-use crate::flags::WaitFlags;
+use crate::flags::{ContentFlags, WaitFlags};
 use crate::printing::print_body;
 use crate::{args, completion};
 

@@ -14,9 +14,8 @@ use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_core::requests::REQUESTS;
 use ensemble_core::watch::Waiter;
-use ensemble_project::Project;
-use ensemble_project::QUEUE_VARIABLE;
 use ensemble_project::team::hooked_words;
+use ensemble_project::{Project, QUEUE_VARIABLE};
 use ensemble_team::board::Board;
 use ensemble_team::board::prompt::BoardRole;
 use ensemble_team::driver::supervise::{

@@ -17,8 +17,11 @@ use ensemble_app::text::{one_line, plural, table, wrapped};
 use ensemble_app::usage::{cost, token_count};
 use ensemble_core::message::Timestamp;
 use ensemble_core::requests::AskedRequest;
+use ensemble_project::attention::Need;
+use ensemble_project::overview::{AgentOverview, Overview};
 use ensemble_team::roster::State;
 use ensemble_tmux::provider::cells;
+use ensemble_usage::UsageTotals;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -28,10 +31,6 @@ use ratatui::widgets::Paragraph;
 use super::LiveScene;
 use super::events::FeedLine;
 use super::view::{InputPurpose, ListItem, ViewMode, ViewState, items};
-use ensemble_project::attention::Need;
-use ensemble_project::overview::{AgentOverview, Overview};
-use ensemble_usage::UsageTotals;
-
 use crate::printing::overview::{self, StatusHeading, cut};
 
 const EVENTS_MIN: u16 = 3;

@@ -8,9 +8,8 @@ use ensemble_core::message::Name;
 use ensemble_project::consumption::UsageReader;
 use ensemble_usage::UsageTotals;
 
-use crate::context::locked;
-
 use super::wakes::ViewWaker;
+use crate::context::locked;
 
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Pause after a look, as a multiple of the time that it took.

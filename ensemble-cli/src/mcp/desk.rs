@@ -18,9 +18,8 @@ use ensemble_team::driver::StepDriver;
 use ensemble_team::roster::IdentityProof;
 use ensemble_team::steps::{StepKey, StepStore};
 
-use crate::context::{Outcome, locked};
-
 use super::tools::ToolError;
+use crate::context::{Outcome, locked};
 
 pub(crate) struct ToolContext {
     pub(super) project: Project,

@@ -12,6 +12,7 @@ use ensemble_app::text::{elapsed, one_line, plural, table};
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Glance;
 use ensemble_core::watch::Waiter;
+use ensemble_project::Project;
 use ensemble_project::attention::{Kind, Need, WatcherState, join_by_cause};
 use ensemble_project::overview::{
     AgentOverview, COUNT_MAX, MailboxOverview, Overview, since_millis, watcher_remedy,
@@ -20,8 +21,6 @@ use ensemble_team::holdings::describe_tasks;
 use ensemble_team::roster::State;
 use ensemble_tmux::provider::cells;
 use ensemble_watch::alerts::person_looked;
-
-use ensemble_project::Project;
 use serde_json::Value;
 
 use crate::context::{Context, Outcome};

@@ -21,9 +21,8 @@ use pty_process::blocking::Pty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::context::locked;
-
 use super::osc::CommandLimit;
+use crate::context::locked;
 
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 /// How much of a title is kept, in bytes: the profiles look at its beginning.

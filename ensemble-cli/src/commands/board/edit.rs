@@ -2,8 +2,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use ensemble_core::Error;
-use ensemble_core::durable;
+use ensemble_core::{Error, durable};
 use ensemble_team::board::BoardError;
 use serde_json::json;
 

@@ -14,8 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::mail;
-use super::{ToolAnswer, arguments, read_arguments, schema_of};
+use super::{ToolAnswer, arguments, mail, read_arguments, schema_of};
 use crate::mcp::ToolContext;
 
 const NAME: &str = "recv_wait";
