@@ -1,5 +1,4 @@
 pub(super) mod agents;
-mod board;
 mod machine;
 mod place;
 mod queue;
@@ -46,7 +45,7 @@ impl Arguments {
             let is_away = overview.as_ref().is_ok_and(|overview| overview.away.is_some());
             checks.push(needs(overview));
             if !is_away {
-                checks.extend(board::merges(context));
+                checks.extend(place::merges(context));
             }
             checks.extend(servers::check_steps(context)?);
             // Where the mail is on servers, whether they answer comes first.

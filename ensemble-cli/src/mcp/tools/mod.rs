@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::ToolContext;
 
-mod assign;
 mod board;
 pub(super) mod hints;
 pub(super) mod mail;
@@ -138,7 +137,7 @@ const TOOLS: [ToolSpec; 25] = [
     tool!(
         "assign",
         "Hand a task to a ready worker",
-        assign::assign,
+        team::assign,
         "Gives a task to a worker that says it is ready. The watcher follows it up."
     ),
     ToolSpec {
