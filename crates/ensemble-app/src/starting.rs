@@ -209,6 +209,7 @@ enum StartScreen {
 }
 
 fn judged(diagnosis: &Judgement) -> StartScreen {
+    use Deferral::{CopyMode, InputOff, PaneDead, PaneGone, PaneReused, Synchronized};
     match diagnosis.state {
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
             let seen = diagnosis.evidence.iter().find(|seen| seen.source == diagnosis.source);
@@ -219,12 +220,8 @@ fn judged(diagnosis: &Judgement) -> StartScreen {
         AgentState::Ready => StartScreen::Ready,
         AgentState::Busy | AgentState::Draft | AgentState::RateLimited => StartScreen::Known,
         _ => match diagnosis.deferral {
-            Some(Deferral::PaneDead | Deferral::PaneGone | Deferral::PaneReused) => {
-                StartScreen::Known
-            }
-            Some(Deferral::CopyMode | Deferral::InputOff | Deferral::Synchronized) => {
-                StartScreen::Covered
-            }
+            Some(PaneDead | PaneGone | PaneReused) => StartScreen::Known,
+            Some(CopyMode | InputOff | Synchronized) => StartScreen::Covered,
             _ if diagnosis.state == AgentState::Crashed => StartScreen::Covered,
             _ => StartScreen::Unknown,
         },

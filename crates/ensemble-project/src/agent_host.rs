@@ -51,17 +51,11 @@ impl PaneHost {
     }
 
     fn is_gone(diagnosis: &Judgement) -> bool {
-        diagnosis.state == AgentState::Crashed
-            || matches!(
-                diagnosis.deferral,
-                Some(
-                    Deferral::PaneGone
-                        | Deferral::PaneReused
-                        | Deferral::PaneDead
-                        | Deferral::ServerGone
-                        | Deferral::TerminalGone
-                )
-            )
+        use Deferral::{PaneDead, PaneGone, PaneReused, ServerGone, TerminalGone};
+        match diagnosis.deferral {
+            Some(PaneGone | PaneReused | PaneDead | ServerGone | TerminalGone) => true,
+            _ => diagnosis.state == AgentState::Crashed,
+        }
     }
 }
 
