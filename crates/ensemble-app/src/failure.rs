@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::diagnostics::{is_json, say, tell_program, write_line};
 use crate::door_hints::{name_queue, render_hints};
-use crate::error_line::{ErrorLine, FailureCode, repeats};
+use crate::error_line::{ErrorBody, ErrorLine, FailureCode, repeats};
 use crate::exit_code::VerbExit;
 
 /// Commands of hints that act in the name of their caller.
@@ -166,28 +166,25 @@ impl Failure {
     }
 
     pub fn report(self) -> VerbExit {
+        let exit = self.exit();
         match self {
-            Self::ClosedPipe => VerbExit::Done,
-            Self::Block { exit, text } => {
-                if is_json() && !text.is_empty() {
-                    tell_program(exit.into(), text, None, exit);
-                } else if !text.is_empty() {
-                    let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
-                }
-                exit
+            Self::ClosedPipe => {}
+            Self::Block { text, .. } if text.is_empty() => {}
+            failure if is_json() => {
+                let ErrorBody { code, message, hint, .. } = failure.into_line().error;
+                tell_program(code, message, hint, exit);
             }
-            Self::Told { exit, code, text, hint, .. } if is_json() => {
-                tell_program(code, text, hint, exit);
-                exit
+            Self::Block { text, .. } => {
+                let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
             }
-            Self::Told { exit, text, hint, .. } => {
+            Self::Told { text, hint, .. } => {
                 say(&text);
                 if let Some(hint) = hint.filter(|hint| !repeats(hint, typed_words())) {
                     write_line(&format!("hint: {}", crate::text::printable(&hint)));
                 }
-                exit
             }
         }
+        exit
     }
 }
 
