@@ -7,10 +7,7 @@
 )]
 
 pub mod bed;
-mod cluster;
-mod link;
-mod server;
+#[path = "servers.rs"]
+mod servers;
 
-pub use cluster::Cluster;
-pub use link::Link;
-pub use server::*;
+pub use servers::*;

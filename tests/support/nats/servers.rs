@@ -1,4 +1,4 @@
-//! The servers and links alone, for tests without the conformance suite.
+//! The servers and links, for tests with and without the conformance suite.
 #![allow(
     dead_code,
     unused_imports,
