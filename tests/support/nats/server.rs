@@ -85,17 +85,19 @@ pub fn openssl(home: &Path, line: &str) {
 
 impl Server {
     pub fn start() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let mut server = Self::at(home.path(), free_port(), &[]);
-        server._owned = Some(home);
-        server
+        Self::separate(Path::new(program()))
     }
 
+    /// As [`Server::start`], by the program of [`cluster_program`]: no team starts on that of Debian 12.
     pub fn current() -> Option<Self> {
-        let (program, home) = (cluster_program()?, tempfile::tempdir().unwrap());
-        let mut server = Self::by(&program, home.path(), free_port(), &[]);
+        cluster_program().map(|program| Self::separate(&program))
+    }
+
+    fn separate(program: &Path) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut server = Self::by(program, home.path(), free_port(), &[]);
         server._owned = Some(home);
-        Some(server)
+        server
     }
 
     /// A server that keeps its messages there, running.
@@ -180,9 +182,14 @@ impl Server {
 
     #[track_caller]
     pub fn answers(&self) {
+        self.wait_until("answers", || self.answers_now());
+    }
+
+    #[track_caller]
+    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         let start = Instant::now();
-        while !self.answers_now() {
-            assert!(start.elapsed() < PATIENCE, "a server on port {} answers", self.port);
+        while !is_so() {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} {what}", self.port);
             std::thread::sleep(LOOK_INTERVAL);
         }
     }
@@ -198,11 +205,7 @@ impl Server {
     /// `monitor` is its monitoring port.
     #[track_caller]
     pub fn is_current(&self, monitor: u16) {
-        let start = Instant::now();
-        while !is_healthy(monitor).unwrap_or(false) {
-            assert!(start.elapsed() < PATIENCE, "the server on port {} catches up", self.port);
-            std::thread::sleep(LOOK_INTERVAL);
-        }
+        self.wait_until("catches up", || is_healthy(monitor).unwrap_or(false));
     }
 
     /// SIGKILL, at once: nothing that it has not written is written any more.
@@ -226,11 +229,8 @@ impl Server {
         let running = self.running.lock().unwrap();
         let pid = running.as_ref().unwrap().pid;
         rustix::process::kill_process(pid, signal).unwrap();
-        let start = Instant::now();
-        while signal == rustix::process::Signal::STOP && !stands_still(pid) {
-            assert!(start.elapsed() < PATIENCE, "the server on port {} stands still", self.port);
-            std::thread::sleep(LOOK_INTERVAL);
-        }
+        let is_to_stop = signal == rustix::process::Signal::STOP;
+        self.wait_until("stands still", || !is_to_stop || stands_still(pid));
     }
 }
 
