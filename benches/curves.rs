@@ -43,6 +43,7 @@ const STYLE: &str = "<style>
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
+/// One point, in the base unit of its kind.
 #[derive(Clone, Copy)]
 struct Point {
     x: f64,
@@ -62,9 +63,13 @@ struct Chart {
 /// Kind of unit; curves of one kind share an axis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
+    /// Microseconds.
     Time,
+    /// MiB.
     Memory,
+    /// Percent of one processor.
     Processor,
+    /// Wake-ups a minute.
     WakeUps,
 }
 

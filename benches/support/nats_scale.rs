@@ -157,11 +157,13 @@ fn idle(server: &Server) -> Outcome<f64> {
     Ok(share)
 }
 
+/// Seconds between two lease observations of a watcher over its team's mailboxes.
 const LEASE_LOOK: f64 = 30.0;
 /// Seconds between two extensions of a held message: half of a lease.
 const EXTENSION: f64 = 150.0;
 /// Range of seconds that an agent works on a task.
 const TASK: (f64, f64) = (300.0, 1500.0);
+/// Simulated seconds.
 const SPAN: f64 = 3600.0;
 
 /// One server operation, and the time of its request.

@@ -112,6 +112,7 @@ fn options() -> SpoolOptions {
     SpoolOptions { durability: Durability::Process, ..SpoolOptions::default() }
 }
 
+/// Microseconds that a call takes.
 pub fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
     let began = now_ns();
     let done = work()?;
