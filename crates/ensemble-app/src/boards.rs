@@ -12,6 +12,7 @@ use crate::failure::Outcome;
 use crate::queue::{OpeningPurpose, ProjectQueue};
 
 impl App {
+    /// The blackboard, which must exist.
     pub fn board(&self) -> Outcome<Board> {
         let project = self.project()?;
         Ok(project.find_board(self.board_options(project)?, self.shared_files()?)?)

@@ -46,6 +46,7 @@ pub trait StandInWatcher {
     fn has_ended(&self) -> bool;
 }
 
+/// Starts a watcher in this process; `None` if another one has just started.
 pub type StartWatcher = fn(&Project) -> Option<Box<dyn StandInWatcher>>;
 
 #[derive(Debug)]
@@ -156,6 +157,7 @@ impl<'c> DepartureAsk<'c> {
 struct LeavingTeam<'a> {
     farewell: &'a DepartureAsk<'a>,
     queue: &'a ProjectQueue,
+    /// When the last of them must have answered, if that was said.
     end: Option<Instant>,
     /// Those who were asked, with the time by which they must have gone.
     open: BTreeMap<Name, (RequestEntry, Instant)>,

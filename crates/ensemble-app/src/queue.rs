@@ -143,6 +143,7 @@ impl ProjectQueue {
         self.0.into_store()
     }
 
+    /// The files that the hosts share; `None` for a directory.
     pub fn into_shared(self) -> Option<Arc<dyn SharedFiles>> {
         let team: Arc<dyn SharedFiles> = Arc::<dyn TeamLink>::clone(self.0.team_link()?);
         Some(team)
@@ -152,6 +153,7 @@ impl ProjectQueue {
         self.0.directory()
     }
 
+    /// What the hosts of a team share; `None` for a queue of one host.
     pub fn team_link(&self) -> Option<&dyn TeamLink> {
         self.0.team_link().map(|team| &**team)
     }

@@ -32,6 +32,7 @@ impl AlarmList {
         Self { version: 1, raised, unsent }
     }
 
+    /// Reads the list of the last watcher; empty if there is none.
     pub fn read(state: &Path) -> Result<Self> {
         Ok(read_json(&state.join(FILE), FILE_BYTES_MAX)?.unwrap_or_default())
     }

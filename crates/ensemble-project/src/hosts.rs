@@ -25,6 +25,7 @@ use crate::members::ObservedMember;
 use crate::panes;
 use crate::project::{Project, machine_name};
 
+/// The largest report of a host that is read, in bytes.
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a call may take on its way to another host and back.
 const WAY_PATIENCE: Duration = Duration::from_secs(15);
@@ -58,9 +59,12 @@ const REPORT_AGE_MAX: Duration = Duration::from_secs(120);
 pub struct PingCall {
     pub worker: Name,
     pub by: Name,
+    /// The times of the handshake, in milliseconds.
     pub pong_wait_ms: u64,
+    /// The pause before the next ping, in milliseconds.
     pub retry_delay_ms: u64,
     pub attempts: u8,
+    /// Whether only a pong counts.
     #[serde(default)]
     pub needs_pong: bool,
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sources::AgentSources;
 
+/// The largest such file, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -30,6 +30,7 @@ use crate::status::ACTOR;
 
 /// How long a look waits for the server of the step queues.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The largest step database of which each page is checked, in bytes.
 const CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How long a server that did not answer is left alone.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -103,6 +104,7 @@ impl TaskBooks {
         }
     }
 
+    /// The caller waits for others, and for a server, only shortly.
     fn step_options(project: &Project) -> StepOptions {
         let mut options = StepOptions::new(project.root());
         if project.has_shared_steps() {

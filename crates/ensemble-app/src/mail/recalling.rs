@@ -90,6 +90,7 @@ pub fn recall_replaced(
     recall_copy(app, queue, &replacement.to, id)
 }
 
+/// `None` if the mailbox has no such message.
 fn recall_copy(
     app: &App,
     queue: &ProjectQueue,

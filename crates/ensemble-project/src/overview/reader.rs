@@ -376,6 +376,7 @@ impl OverviewReader {
     }
 }
 
+/// A part; one that cannot be read is noted, and empty.
 fn noted<T: Default>(read: Result<T>, about: &str, unreadable: &mut Vec<UnreadablePart>) -> T {
     read.unwrap_or_else(|error| {
         unreadable.push(UnreadablePart::new(about, &error));

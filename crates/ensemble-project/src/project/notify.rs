@@ -129,6 +129,7 @@ impl AlertOccasion {
 }
 
 impl QuietHours {
+    /// Whether a minute of the local day, from 0, is quiet.
     pub const fn contains(self, minute: u16) -> bool {
         match self.from <= self.to {
             true => self.from <= minute && minute < self.to,

@@ -55,6 +55,7 @@ pub(super) fn merged(own: Vec<BoxRule>, fallback: Vec<BoxRule>) -> Vec<BoxRule> 
 }
 
 impl super::ProjectConfig {
+    /// The largest drop-box file, in bytes.
     pub fn report_bytes_max(&self) -> usize {
         usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
     }

@@ -28,6 +28,7 @@ const RESERVED: [&str; 7] =
 const CALENDAR: &str = "calendar.json";
 /// The largest number of configured boxes: each takes one watch of the kernel.
 pub(super) const BOXES_MAX: usize = 32;
+/// The longest pattern, in bytes: file names have at most as many.
 const PATTERN_BYTES_MAX: usize = 255;
 
 /// A drop box as it is in a configuration.
