@@ -32,6 +32,7 @@ const BYTES_MAX: usize = 64 * 1024;
 pub(super) struct JournalEntry {
     pub(super) revision: u64,
     pub(super) sha256: String,
+    /// Digest of the board before the write.
     before: String,
     is_logged: bool,
     actor: String,

@@ -168,6 +168,7 @@ impl Batches {
         Dir::open(&self.state)?.ensure_child_safe("batches", FileModes::default(), self.durability)
     }
 
+    /// Publishes summaries that a killed Dispatcher had decided but not published.
     fn finish_others(
         &self,
         document: &LockedDocument,

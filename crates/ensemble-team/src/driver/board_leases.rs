@@ -103,6 +103,7 @@ impl BoardLeases {
         Ok(())
     }
 
+    /// Ends one lease, unless it is gone or its holder has beaten.
     fn expire(&self, key: &BoardLease, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
         if let BoardLease::Agent { by, epoch } = key {
             match end_orphan(directory(&self.board), by, *epoch) {

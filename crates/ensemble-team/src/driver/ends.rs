@@ -297,6 +297,7 @@ fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (TaskEndRecord, &[u8])> {
         .filter(move |(ended, _)| seen.insert(ended.task_id.clone()))
 }
 
+/// The lines come newest first.
 fn oldest_first<'a>(lines: impl DoubleEndedIterator<Item = &'a [u8]>) -> Vec<u8> {
     lines.rev().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
 }

@@ -41,6 +41,7 @@ pub(super) struct PromptMail {
 }
 
 impl SupervisorRun<'_> {
+    /// A failure costs the section of the prompt, never the agent.
     pub(super) fn take_mail(&mut self) -> PromptMail {
         let (Some(office), Some(mailbox)) = (&self.order.office, self.desk.mailbox()) else {
             return PromptMail::default();

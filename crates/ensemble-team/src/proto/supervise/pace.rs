@@ -35,6 +35,7 @@ const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SupervisePace {
     pub hand_over: Duration,
+    /// Delay after any other exit with unfinished work, and after a failed action.
     pub restart: Duration,
     pub poll: Duration,
     pub gate: Duration,

@@ -38,6 +38,7 @@ pub enum FileDisplay {
     Whole,
     /// Only the lines that declare something.
     Skeleton,
+    /// Only its name: the prompt is full.
     Named,
     /// Only its name: the file is not text.
     Binary,
