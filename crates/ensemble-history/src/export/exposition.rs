@@ -47,6 +47,7 @@ impl MetricSample {
     }
 }
 
+/// Samples of one name must follow each other.
 pub fn text(samples: &[MetricSample]) -> String {
     let mut out = String::new();
     let mut before = "";

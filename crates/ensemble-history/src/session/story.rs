@@ -120,6 +120,7 @@ impl SessionStory {
         self.records == 0
     }
 
+    /// Takes a record, in the order of the log.
     pub fn apply_record(&mut self, record: &Record) {
         match &self.wanted {
             Some(wanted) if *wanted != record.session_id => return,

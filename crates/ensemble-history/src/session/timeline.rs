@@ -14,8 +14,10 @@ use super::work::{TaskStage, TaskTrack};
 
 /// Bars that are closer than this are drawn as one, in percent of the width.
 const MERGE_PERCENT: f64 = 0.12;
+/// The least width of a bar, in percent of the width.
 const WIDTH_MIN: f64 = 0.3;
 const TICKS: f64 = 7.0;
+/// Distances of ticks, in milliseconds.
 const STEPS: [u64; 27] = [
     1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
     120_000, 180_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000,
