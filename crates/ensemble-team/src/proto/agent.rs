@@ -83,41 +83,27 @@ pub const fn next(state: State, event: Event) -> Result<State, AgentRefusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ensemble_core::proto::testing::pairs;
+    use crate::proto::testing::variant_pairs;
 
     #[test]
     fn every_pair_of_state_and_event() {
-        let states = [
-            ("starting", State::Starting),
-            ("idle", State::Idle),
-            ("working", State::Working),
-            ("reviewing", State::Reviewing),
-            ("waiting", State::Waiting),
-            ("handoff", State::Handoff),
-            ("gone", State::Gone),
-        ];
-        let events = [
-            ("Ready", Event::Ready),
-            ("Work", Event::Work),
-            ("Review", Event::Review),
-            ("Wait", Event::Wait),
-            ("Finish", Event::Finish),
-            ("HandOff", Event::HandOff),
-            ("Exit", Event::Exit),
-        ];
-        let table = pairs(&states, &events, |state, event| match next(*state, *event) {
-            Ok(next) => format!("{next:?}").to_lowercase(),
+        use Event::{Exit, Finish, HandOff, Ready, Review, Wait, Work};
+        use State::{Gone, Handoff, Idle, Reviewing, Starting, Waiting, Working};
+        let states = [Starting, Idle, Working, Reviewing, Waiting, Handoff, Gone];
+        let events = [Ready, Work, Review, Wait, Finish, HandOff, Exit];
+        let table = variant_pairs(&states, &events, |state, event| match next(state, event) {
+            Ok(next) => format!("{next:?}"),
             Err(AgentRefusal) => "!".to_owned(),
         });
         let expected = "
-         starting  idle       working  reviewing  waiting  handoff    gone
-Ready    idle      !          !        !          !        !          !
-Work     !         working    !        !          working  working    !
-Review   !         reviewing  !        !          !        reviewing  !
-Wait     !         !          waiting  !          !        !          !
-Finish   !         !          idle     idle       idle     !          !
-HandOff  !         !          handoff  handoff    !        !          !
-Exit     gone      gone       gone     gone       gone     gone       !
+         Starting  Idle       Working  Reviewing  Waiting  Handoff    Gone
+Ready    Idle      !          !        !          !        !          !
+Work     !         Working    !        !          Working  Working    !
+Review   !         Reviewing  !        !          !        Reviewing  !
+Wait     !         !          Waiting  !          !        !          !
+Finish   !         !          Idle     Idle       Idle     !          !
+HandOff  !         !          Handoff  Handoff    !        !          !
+Exit     Gone      Gone       Gone     Gone       Gone     Gone       !
 ";
         assert_eq!(table, expected);
     }

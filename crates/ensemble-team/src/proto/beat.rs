@@ -171,13 +171,22 @@ impl Machine for LeaseRenewal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::testing::variant;
     use ensemble_core::proto::testing::{at, drain, pairs, run};
 
     fn held() -> LeaseRenewal {
-        let mut beat = LeaseRenewal::new(at(0), LEASE_DURATION);
+        held_for(LEASE_DURATION)
+    }
+
+    fn held_for(duration: Duration) -> LeaseRenewal {
+        let mut beat = LeaseRenewal::new(at(0), duration);
         drain(&mut beat);
         beat.handle(at(0), Event::Beaten { sequence: 1 });
         beat
+    }
+
+    const fn beat_of(sequence: u64) -> Effect {
+        Effect::Beat { sequence, duration: LEASE_DURATION }
     }
 
     #[test]
@@ -186,22 +195,17 @@ mod tests {
         doubtful.handle_timeout(at(300));
         drain(&mut doubtful);
         let states = [("held", held()), ("doubtful", doubtful)];
-        let long = || Event::LongOperation { description: "tests".to_owned() };
         let events = [
             ("Beaten", Event::Beaten { sequence: 2 }),
             ("Beaten old", Event::Beaten { sequence: 0 }),
-            ("Long", long()),
+            ("Long", Event::LongOperation { description: "tests".to_owned() }),
             ("Done", Event::OperationDone),
         ];
         let table = pairs(&states, &events, |state, event| {
             let mut beat = state.clone();
             let now = if beat.sequence > 1 { at(301) } else { at(1) };
             beat.handle(now, event.clone());
-            let mut said = match beat.state {
-                State::Held { .. } => "held",
-                State::Doubtful => "doubtful",
-            }
-            .to_owned();
+            let mut said = variant(&beat.state);
             for effect in drain(&mut beat) {
                 said.push_str(match effect {
                     Effect::Beat { duration, .. } if duration == LONG_OPERATION => "+long",
@@ -214,10 +218,10 @@ mod tests {
         });
         let expected = "
             held              doubtful
-Beaten      held              held
-Beaten old  held              doubtful
-Long        held+long+record  doubtful+long+record
-Done        held+beat         doubtful+beat
+Beaten      Held              Held
+Beaten old  Held              Doubtful
+Long        Held+long+record  Doubtful+long+record
+Done        Held+beat         Doubtful+beat
 ";
         assert_eq!(table, expected);
     }
@@ -225,27 +229,18 @@ Done        held+beat         doubtful+beat
     #[test]
     fn beats_come_every_minute_and_extend_for_long_operations() {
         let mut beat = held();
-        assert_eq!(
-            run(&mut beat, at(125)),
-            [
-                (at(60), Effect::Beat { sequence: 2, duration: LEASE_DURATION }),
-                (at(120), Effect::Beat { sequence: 3, duration: LEASE_DURATION }),
-            ]
-        );
+        let beats = [(at(60), beat_of(2)), (at(120), beat_of(3))];
+        assert_eq!(run(&mut beat, at(125)), beats);
         beat.handle(at(130), Event::Beaten { sequence: 3 });
         beat.handle(at(130), Event::LongOperation { description: "make test".to_owned() });
-        assert_eq!(
-            drain(&mut beat),
-            [
-                Effect::Beat { sequence: 4, duration: LONG_OPERATION },
-                Effect::Record { line: "Extended lease for long operation: make test".to_owned() },
-            ]
-        );
+        let line = "Extended lease for long operation: make test".to_owned();
+        let long = Effect::Beat { sequence: 4, duration: LONG_OPERATION };
+        assert_eq!(drain(&mut beat), [long, Effect::Record { line }]);
         beat.handle(at(130), Event::Beaten { sequence: 4 });
         // No beat comes for fourteen minutes, and the lease survives.
         beat.handle_timeout(at(130 + 14 * 60));
         assert!(matches!(beat.state, State::Held { .. }));
-        assert_eq!(drain(&mut beat), [Effect::Beat { sequence: 5, duration: LEASE_DURATION }]);
+        assert_eq!(drain(&mut beat), [beat_of(5)]);
         beat.handle_timeout(at(130 + 15 * 60));
         assert!(!matches!(beat.state, State::Held { .. }));
     }
@@ -255,19 +250,13 @@ Done        held+beat         doubtful+beat
         let mut beat = held();
         beat.handle_timeout(at(3_600));
         assert!(!matches!(beat.state, State::Held { .. }));
-        assert_eq!(
-            drain(&mut beat),
-            [Effect::StopWriting, Effect::Beat { sequence: 2, duration: LEASE_DURATION }]
-        );
+        assert_eq!(drain(&mut beat), [Effect::StopWriting, beat_of(2)]);
         beat.handle(at(3_601), Event::Beaten { sequence: 2 });
         assert!(matches!(beat.state, State::Held { .. }));
     }
 
     #[test]
     fn short_lease_is_renewed_by_five_beats() {
-        let mut beat = LeaseRenewal::new(at(0), Duration::from_secs(10));
-        drain(&mut beat);
-        beat.handle(at(0), Event::Beaten { sequence: 1 });
-        assert_eq!(beat.poll_timeout(), Some(at(2)));
+        assert_eq!(held_for(Duration::from_secs(10)).poll_timeout(), Some(at(2)));
     }
 }

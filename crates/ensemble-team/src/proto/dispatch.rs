@@ -261,17 +261,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::proto::testing::variant;
 
     fn worker() -> Name {
         Name::new("worker-1").unwrap()
     }
 
-    fn next(
-        plan: &Plan,
-        state: &State,
-        task: &str,
-        event: Event,
-    ) -> Result<State, DispatchRefusal> {
+    type Next = Result<State, DispatchRefusal>;
+
+    fn next(plan: &Plan, state: &State, task: &str, event: Event) -> Next {
         next_at(plan, state, task, event, 0)
     }
 
@@ -285,17 +283,6 @@ mod tests {
 
     fn lost() -> Event {
         Event::Lost { reason: "unanswered".to_owned() }
-    }
-
-    fn word(state: &TaskState) -> &'static str {
-        match state {
-            TaskState::Waiting { .. } => "waiting",
-            TaskState::Chosen(_) => "chosen",
-            TaskState::Given(_) => "given",
-            TaskState::Done { .. } => "done",
-            TaskState::Failed { .. } => "failed",
-            TaskState::Blocked { .. } => "blocked",
-        }
     }
 
     #[test]
@@ -314,27 +301,19 @@ mod tests {
             on(&given, lost()),
             blocked,
         ];
-        let events = [chosen(), Event::Stored, reported(true), reported(false), lost()];
-        let rows: Vec<Vec<&str>> = events
-            .iter()
-            .map(|event| {
-                let after = |state| match next(&plan, state, "a", event.clone()) {
-                    Ok(state) => word(&state.tasks["a"]),
-                    Err(DispatchRefusal) => "-",
-                };
-                states.iter().map(after).collect()
-            })
-            .collect();
-        assert_eq!(
-            rows,
-            [
-                ["chosen", "-", "-", "-", "-", "-"],
-                ["-", "given", "-", "-", "-", "-"],
-                ["-", "done", "done", "-", "-", "-"],
-                ["-", "failed", "failed", "-", "-", "-"],
-                ["-", "failed", "failed", "-", "-", "-"],
-            ]
-        );
+        for (event, expected) in [
+            (chosen(), ["Chosen", "-", "-", "-", "-", "-"]),
+            (Event::Stored, ["-", "Given", "-", "-", "-", "-"]),
+            (reported(true), ["-", "Done", "Done", "-", "-", "-"]),
+            (reported(false), ["-", "Failed", "Failed", "-", "-", "-"]),
+            (lost(), ["-", "Failed", "Failed", "-", "-", "-"]),
+        ] {
+            let row = states.each_ref().map(|state| match next(&plan, state, "a", event.clone()) {
+                Ok(state) => variant(&state.tasks["a"]),
+                Err(DispatchRefusal) => "-".to_owned(),
+            });
+            assert_eq!(row, expected, "{event:?}");
+        }
     }
 
     #[test]
@@ -349,8 +328,8 @@ mod tests {
         let state = next(&plan, &state, "a", chosen()).unwrap();
         assert_eq!(state.tasks["a"].hand().unwrap().attempt, 2);
         let state = next(&plan, &state, "a", lost()).unwrap();
-        let words: Vec<&str> = state.tasks.values().map(word).collect();
-        assert_eq!(words, ["failed", "blocked", "blocked"]);
+        let states: Vec<String> = state.tasks.values().map(variant).collect();
+        assert_eq!(states, ["Failed", "Blocked", "Blocked"]);
         assert_eq!(state.tasks["c"], TaskState::Blocked { by: "b".to_owned() });
         assert!(state.is_over());
     }

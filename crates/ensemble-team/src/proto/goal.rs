@@ -96,7 +96,7 @@ pub const fn next_sprint(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ensemble_core::proto::testing::pairs;
+    use crate::proto::testing::variant_pairs;
 
     fn cell(next: Result<impl std::fmt::Debug, GoalRefusal>) -> String {
         next.map_or_else(|_| "!".to_owned(), |state| format!("{state:?}"))
@@ -104,48 +104,32 @@ mod tests {
 
     #[test]
     fn every_pair_of_the_goal() {
-        let states = [
-            ("planning", GoalState::Planning),
-            ("in_progress", GoalState::InProgress),
-            ("completed", GoalState::Completed),
-            ("aborted", GoalState::Aborted),
-        ];
-        let events = [
-            ("Begin", GoalEvent::Begin),
-            ("Complete", GoalEvent::Complete),
-            ("Abort", GoalEvent::Abort),
-        ];
-        let table = pairs(&states, &events, |state, event| cell(next_goal(*state, *event)));
+        use GoalState::{Aborted, Completed, InProgress, Planning};
+        let states = [Planning, InProgress, Completed, Aborted];
+        let events = [GoalEvent::Begin, GoalEvent::Complete, GoalEvent::Abort];
+        let table = variant_pairs(&states, &events, |state, event| cell(next_goal(state, event)));
         let expected = "
-          planning    in_progress  completed  aborted
-Begin     InProgress  !            !          !
-Complete  !           Completed    !          !
-Abort     Aborted     Aborted      !          !
+          Planning    InProgress  Completed  Aborted
+Begin     InProgress  !           !          !
+Complete  !           Completed   !          !
+Abort     Aborted     Aborted     !          !
 ";
         assert_eq!(table, expected);
     }
 
     #[test]
     fn every_pair_of_a_sprint() {
-        let states = [
-            ("in_progress", SprintState::InProgress),
-            ("checkpoint", SprintState::Checkpoint),
-            ("completed", SprintState::Completed),
-            ("aborted", SprintState::Aborted),
-        ];
-        let events = [
-            ("Checkpoint", SprintEvent::Checkpoint),
-            ("Resume", SprintEvent::Resume),
-            ("Complete", SprintEvent::Complete),
-            ("Abort", SprintEvent::Abort),
-        ];
-        let table = pairs(&states, &events, |state, event| cell(next_sprint(*state, *event)));
+        use SprintEvent as Event;
+        use SprintState::{Aborted, Checkpoint, Completed, InProgress};
+        let states = [InProgress, Checkpoint, Completed, Aborted];
+        let events = [Event::Checkpoint, Event::Resume, Event::Complete, Event::Abort];
+        let table = variant_pairs(&states, &events, |state, event| cell(next_sprint(state, event)));
         let expected = "
-            in_progress  checkpoint  completed  aborted
-Checkpoint  Checkpoint   !           !          !
-Resume      !            InProgress  !          !
-Complete    Completed    !           !          !
-Abort       Aborted      Aborted     !          !
+            InProgress  Checkpoint  Completed  Aborted
+Checkpoint  Checkpoint  !           !          !
+Resume      !           InProgress  !          !
+Complete    Completed   !           !          !
+Abort       Aborted     Aborted     !          !
 ";
         assert_eq!(table, expected);
     }

@@ -17,3 +17,5 @@ pub mod shutdown;
 pub mod step;
 pub mod supervise;
 pub mod task;
+#[cfg(test)]
+mod testing;

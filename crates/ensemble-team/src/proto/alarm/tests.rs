@@ -1,4 +1,5 @@
 use super::*;
+use crate::proto::testing::variant;
 use ensemble_core::proto::testing::{at, drain, pairs, run};
 
 const GRACE: Duration = Duration::from_secs(30);
@@ -38,30 +39,21 @@ fn every_pair_of_state_and_event() {
             watch.handle(at(*now), event.clone());
         }
         let state = watch.occurrences.get("a").map(|occurrence| occurrence.state);
-        let mut said = match state {
-            None => "absent",
-            Some(State::Waiting { .. }) => "waiting",
-            Some(State::Raised) => "raised",
-        }
-        .to_owned();
+        let mut said = state.map_or_else(|| "absent".to_owned(), |state| variant(&state));
         for effect in drain(&mut watch) {
-            said.push_str(match effect {
-                Effect::Look => "+look",
-                Effect::Raise { .. } => "+raise",
-                Effect::Forget { .. } => "+forget",
-            });
+            said = said + "+" + &variant(&effect);
         }
         said
     });
     let expected = "
                     absent        waiting       raised
-Seen                waiting       waiting       raised
-Seen without grace  raised+raise  waiting       raised
-Seen late           waiting       raised+raise  raised
-Told                raised        raised        raised
-LookDone            absent        absent        absent+forget
-Seen, LookDone      waiting       waiting       raised
-Blind               absent        waiting       raised
+Seen                Waiting       Waiting       Raised
+Seen without grace  Raised+Raise  Waiting       Raised
+Seen late           Waiting       Raised+Raise  Raised
+Told                Raised        Raised        Raised
+LookDone            absent        absent        absent+Forget
+Seen, LookDone      Waiting       Waiting       Raised
+Blind               absent        Waiting       Raised
 ";
     assert_eq!(table, expected);
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::proto::testing::variant;
 use ensemble_core::proto::testing::{at, drain, pairs, run};
 
 fn with(grace: Duration, events: &[Event]) -> AgentShutdown {
@@ -22,30 +23,18 @@ fn forced_until(rounds: u32) -> AgentShutdown {
 
 fn name(state: State) -> String {
     match state {
-        State::New => "New".to_owned(),
-        State::Finishing { .. } => "Finishing".to_owned(),
-        State::Ending { round } => format!("Ending {round}"),
-        State::Waiting { round, .. } => format!("Waiting {round}"),
-        State::Closing => "Closing".to_owned(),
-        State::Returning => "Returning".to_owned(),
-        State::Recording => "Recording".to_owned(),
-        State::Ended => "Ended".to_owned(),
+        State::Ending { round } | State::Waiting { round, .. } => {
+            format!("{} {round}", variant(&state))
+        }
+        _ => variant(&state),
     }
 }
 
 fn states() -> Vec<(&'static str, AgentShutdown)> {
     use Event::{Begin, Done, Found};
     let forced = Begin(ShutdownConsent::Forced);
-    let closed = [forced, Found(0)];
-    let returning = [forced, Found(0), Done(ShutdownStep::Close)];
-    let recording = [forced, Found(0), Done(ShutdownStep::Close), Done(ShutdownStep::Return)];
-    let ended = [
-        forced,
-        Found(0),
-        Done(ShutdownStep::Close),
-        Done(ShutdownStep::Return),
-        Done(ShutdownStep::Record),
-    ];
+    let steps = [ShutdownStep::Close, ShutdownStep::Return, ShutdownStep::Record].map(Done);
+    let swept = |steps: &[Event]| with(GRACE, &[&[forced, Found(0)][..], steps].concat());
     let mut waiting_last = forced_until(KILL_ROUNDS);
     waiting_last.handle(at(0), Found(1));
     vec![
@@ -55,10 +44,10 @@ fn states() -> Vec<(&'static str, AgentShutdown)> {
         ("Waiting 0", with(GRACE, &[forced, Found(3)])),
         ("Ending 1", forced_until(1)),
         ("Waiting 5", waiting_last),
-        ("Closing", with(GRACE, &closed)),
-        ("Returning", with(GRACE, &returning)),
-        ("Recording", with(GRACE, &recording)),
-        ("Ended", with(GRACE, &ended)),
+        ("Closing", swept(&[])),
+        ("Returning", swept(&steps[..1])),
+        ("Recording", swept(&steps[..2])),
+        ("Ended", swept(&steps)),
     ]
 }
 
@@ -117,10 +106,8 @@ fn stubborn_processes_are_killed_and_survivors_are_reported() {
         }
     }
     let kills = (0..u64::from(KILL_ROUNDS)).map(|n| (at(5 + 2 * n), Signal::Kill));
-    assert_eq!(
-        signals,
-        std::iter::once((at(0), Signal::Terminate)).chain(kills).collect::<Vec<_>>()
-    );
+    let expected: Vec<_> = std::iter::once((at(0), Signal::Terminate)).chain(kills).collect();
+    assert_eq!(signals, expected);
     for step in [ShutdownStep::Close, ShutdownStep::Return] {
         machine.handle(now, Event::Done(step));
     }
@@ -145,10 +132,7 @@ fn failed_step_is_retried_with_backoff() {
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
     machine.handle(now, Event::Done(ShutdownStep::Close));
+    // Another step starts with the shortest wait.
     machine.handle(now, Event::Failed(ShutdownStep::Return));
-    assert_eq!(
-        machine.poll_timeout(),
-        Some(now + RETRY_MIN),
-        "another step starts with the shortest wait"
-    );
+    assert_eq!(machine.poll_timeout(), Some(now + RETRY_MIN));
 }

@@ -13,20 +13,17 @@ fn blocked(reasons: &[&str]) -> StepReport {
     StepReport::Blocked { reasons: reasons.iter().map(|&reason| reason.to_owned()).collect() }
 }
 
-/// A step after these events, with the effects of the last one.
-fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (StepMachine, Vec<Effect>) {
-    let mut step = StepMachine::new(attempts_max);
-    let mut effects = Vec::new();
-    for event in events {
-        step.handle(at(0), event);
-        effects = drain(&mut step);
-    }
-    (step, effects)
+/// A step after these events.
+fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> StepMachine {
+    run_events(StepMachine::new(attempts_max), events)
 }
 
 /// A step whose failures another agent fixes, after these events.
 fn fixed_by_another(events: impl IntoIterator<Item = Event>) -> StepMachine {
-    let mut step = StepMachine::new(2).with_fixer(true);
+    run_events(StepMachine::new(2).with_fixer(true), events)
+}
+
+fn run_events(mut step: StepMachine, events: impl IntoIterator<Item = Event>) -> StepMachine {
     for event in events {
         step.handle(at(0), event);
         drain(&mut step);
@@ -56,13 +53,13 @@ fn word(step: &StepMachine) -> &'static str {
 fn every_pair_of_state_and_event() {
     let success = || reported("Devon", Some(1), StepReport::Success);
     let states = [
-        ("PENDING", after(2, []).0),
-        ("IN_PROGRESS", after(2, [taken()]).0),
-        ("its last", after(1, [taken()]).0),
-        ("COMPLETED", after(2, [taken(), success()]).0),
-        ("BLOCKED", after(2, [taken(), reported("Devon", None, blocked(&["why"]))]).0),
-        ("FAILED, fix", after(2, [taken(), reported("Devon", None, failure())]).0),
-        ("FAILED, end", after(1, [taken(), reported("Devon", None, failure())]).0),
+        ("PENDING", after(2, [])),
+        ("IN_PROGRESS", after(2, [taken()])),
+        ("its last", after(1, [taken()])),
+        ("COMPLETED", after(2, [taken(), success()])),
+        ("BLOCKED", after(2, [taken(), reported("Devon", None, blocked(&["why"]))])),
+        ("FAILED, fix", after(2, [taken(), reported("Devon", None, failure())])),
+        ("FAILED, end", after(1, [taken(), reported("Devon", None, failure())])),
         ("with a fixer", fixed_by_another([taken()])),
         ("FAILED, wait", fixed_by_another([taken(), reported("Devon", None, failure())])),
     ];
@@ -124,7 +121,7 @@ Split              split        refused      refused      refused    split    sp
 
 #[test]
 fn reminders_repeat_until_an_intervention() {
-    let (mut step, _) = after(3, [taken(), reported("Devon", None, blocked(&["no file"]))]);
+    let mut step = after(3, [taken(), reported("Devon", None, blocked(&["no file"]))]);
     let reminders = run(&mut step, at(1_800));
     assert_eq!(reminders, [at(600), at(1_200), at(1_800)].map(|at| (at, Effect::Remind)));
     step.handle(at(1_801), Event::Unblocked);
@@ -136,20 +133,13 @@ fn reminders_repeat_until_an_intervention() {
 
 #[test]
 fn the_last_holder_may_still_report_until_the_step_is_handed_out_again() {
-    let report =
-        |by: &str, epoch| Event::Reported { by: name(by), epoch, report: StepReport::Success };
-    for (by, epoch, ends) in [
-        ("Devon", Some(2), true),
-        ("Devon", None, true),
-        ("Devon", Some(1), false),
-        ("Ada", None, false),
-    ] {
-        for state in
-            [State::Pending, State::Failed { error: "silent".to_owned(), fix: FixState::Exhausted }]
-        {
+    let silent = State::Failed { error: "silent".to_owned(), fix: FixState::Exhausted };
+    let (last, outdated) = (("Devon", Some(2), true), ("Devon", Some(1), false));
+    for (by, epoch, ends) in [last, outdated, ("Devon", None, true), ("Ada", None, false)] {
+        for state in [State::Pending, silent.clone()] {
             let mut step = StepMachine::restore(state.clone(), 2, 2, 3, at(0))
                 .with_last_holder(Some(name("Devon")));
-            step.handle(at(1), report(by, epoch));
+            step.handle(at(1), reported(by, epoch, StepReport::Success));
             let wanted = if ends { State::Completed(StepResolution::Success) } else { state };
             assert_eq!(*step.state(), wanted, "{by}, {epoch:?}");
         }

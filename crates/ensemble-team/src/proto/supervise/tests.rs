@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::proto::testing::variant;
 use ensemble_core::proto::testing::{at, drain, run};
 
 const CLAIMED: Event = Event::Claimed { is_new: true };
@@ -18,9 +19,16 @@ fn coder(events: &[Event]) -> Supervise {
     fed(SupervisePace::coder(), events)
 }
 
+const TO_A_RUNNING_AGENT: [Event; 5] =
+    [Event::Start, Event::Registered, CLAIMED, Event::Open, Event::Spawned];
+
 /// A supervisor whose agent runs.
 fn running(pace: SupervisePace) -> Supervise {
-    fed(pace, &[Event::Start, Event::Registered, CLAIMED, Event::Open, Event::Spawned])
+    fed(pace, &TO_A_RUNNING_AGENT)
+}
+
+fn running_then(event: Event) -> Supervise {
+    coder(&[&TO_A_RUNNING_AGENT[..], &[event]].concat())
 }
 
 fn exit(ending: ProgramEnding, holds: bool) -> AgentExit {
@@ -29,132 +37,77 @@ fn exit(ending: ProgramEnding, holds: bool) -> AgentExit {
 
 fn name(state: State) -> String {
     match state {
-        State::New => "New".to_owned(),
-        State::Registering => "Registering".to_owned(),
-        State::Looking { .. } => "Looking".to_owned(),
-        State::Idle { .. } => "Idle".to_owned(),
-        State::Checking => "Checking".to_owned(),
-        State::Gated { holds, .. } => if holds { "Gated+" } else { "Gated" }.to_owned(),
-        State::Spawning => "Spawning".to_owned(),
-        State::Running => "Running".to_owned(),
-        State::Delayed { holds, .. } => if holds { "Delayed+" } else { "Delayed" }.to_owned(),
-        State::Retrying { .. } => "Retrying".to_owned(),
-        State::Stopping { after } => format!(
-            "Stopping>{}",
-            match after {
-                NextAction::Leave(_) => "Leave",
-                NextAction::Look => "Look",
-                NextAction::Check => "Check",
-                NextAction::Agree => "Agree",
-                NextAction::HandOver => "HandOver",
-                NextAction::Register => "Register",
-            }
-        ),
-        State::HandingOver => "HandingOver".to_owned(),
-        State::Agreeing => "Agreeing".to_owned(),
-        State::Leaving { .. } => "Leaving".to_owned(),
-        State::Ended => "Ended".to_owned(),
-    }
-}
-
-fn said(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Register => "register",
-        Effect::Look => "look",
-        Effect::Check => "check",
-        Effect::Spawn => "spawn",
-        Effect::Terminate => "terminate",
-        Effect::Unregister => "unregister",
-        Effect::HandOver => "hand over",
-        Effect::Agree => "agree",
-        Effect::Note(_) => "note",
-        Effect::Block(_) => "block",
-        Effect::Ended(_) => "ended",
+        State::Stopping { after } => format!("Stopping>{}", variant(&after)),
+        State::Gated { holds: true, .. } | State::Delayed { holds: true, .. } => {
+            variant(&state) + "+"
+        }
+        _ => variant(&state),
     }
 }
 
 fn states() -> Vec<(&'static str, Supervise)> {
-    use Event::{Contended, Exited, Fenced, Gated, Open, Registered, Start, Stop};
+    use Event::{
+        Asked, Contended, Exited, Failed, Fenced, Gated, Nothing, Open, Pressed, Registered, Start,
+        Stop,
+    };
     let wait = Duration::from_secs(2);
     let closed = Gated(ControlGate::Closed);
-    let mut stopping = running(SupervisePace::coder());
-    stopping.handle(at(0), Stop);
-    drain(&mut stopping);
-    let mut losing = running(SupervisePace::coder());
-    losing.handle(at(0), Fenced(SupervisorLoss::Work));
-    drain(&mut losing);
-    let mut delayed = running(SupervisePace::coder());
-    delayed.handle(at(0), Exited(exit(ProgramEnding::HandOver, false)));
-    let mut delayed_with = running(SupervisePace::coder());
-    delayed_with
-        .handle(at(0), Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) }));
+    let with_notes = AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) };
     vec![
         ("New", coder(&[])),
         ("Registering", coder(&[Start])),
         ("Looking", coder(&[Start, Registered])),
-        ("Idle", coder(&[Start, Registered, Event::Nothing])),
+        ("Idle", coder(&[Start, Registered, Nothing])),
         ("Idle (contended)", coder(&[Start, Registered, Contended { wait }])),
         ("Checking", coder(&[Start, Registered, CLAIMED])),
         ("Gated", coder(&[Start, Registered, closed])),
         ("Gated+", coder(&[Start, Registered, CLAIMED, closed])),
         ("Spawning", coder(&[Start, Registered, CLAIMED, Open])),
         ("Running", running(SupervisePace::coder())),
-        ("Delayed", delayed),
-        ("Delayed+", delayed_with),
-        ("Retrying (register)", coder(&[Start, Event::Failed])),
-        ("Retrying (check)", coder(&[Start, Registered, CLAIMED, Event::Failed])),
-        ("Retrying (unregister)", coder(&[Start, Registered, Stop, Event::Failed])),
-        ("Stopping", stopping),
-        ("Stopping>Look", losing),
-        ("HandingOver", coder(&[Start, Registered, CLAIMED, Event::Pressed])),
-        ("Agreeing", coder(&[Start, Registered, Event::Nothing, Event::Asked])),
-        (
-            "Retrying (agree)",
-            coder(&[Start, Registered, Event::Nothing, Event::Asked, Event::Failed]),
-        ),
+        ("Delayed", running_then(Exited(exit(ProgramEnding::HandOver, false)))),
+        ("Delayed+", running_then(Exited(with_notes))),
+        ("Retrying (register)", coder(&[Start, Failed])),
+        ("Retrying (check)", coder(&[Start, Registered, CLAIMED, Failed])),
+        ("Retrying (unregister)", coder(&[Start, Registered, Stop, Failed])),
+        ("Stopping", running_then(Stop)),
+        ("Stopping>Look", running_then(Fenced(SupervisorLoss::Work))),
+        ("HandingOver", coder(&[Start, Registered, CLAIMED, Pressed])),
+        ("Agreeing", coder(&[Start, Registered, Nothing, Asked])),
+        ("Retrying (agree)", coder(&[Start, Registered, Nothing, Asked, Failed])),
         ("Leaving", coder(&[Start, Registered, Stop])),
         ("Ended", coder(&[Stop])),
     ]
 }
 
-fn events() -> Vec<(&'static str, Event)> {
-    use Event::{Exited, Fenced, Gated};
-    vec![
-        ("Start", Event::Start),
-        ("Registered", Event::Registered),
-        ("Failed", Event::Failed),
-        ("Nothing", Event::Nothing),
-        ("Contended", Event::Contended { wait: Duration::from_secs(1) }),
-        ("Claimed", CLAIMED),
-        ("Open", Event::Open),
-        ("Gated(Closed)", Gated(ControlGate::Closed)),
-        ("Gated(Abort)", Gated(ControlGate::Abort)),
-        ("Woken", Event::Woken),
-        ("Spawned", Event::Spawned),
-        ("SpawnFailed", Event::SpawnFailed),
-        ("Exited(0)", Exited(exit(ProgramEnding::Done, false))),
-        ("Exited(0, unfinished)", Exited(exit(ProgramEnding::Done, true))),
-        (
-            "Exited(0, drafts)",
-            Exited(AgentExit { drafts: true, ..exit(ProgramEnding::Done, false) }),
-        ),
-        ("Exited(42)", Exited(AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) })),
-        ("Exited(42, no notes)", Exited(exit(ProgramEnding::HandOver, true))),
-        ("Exited(1)", Exited(exit(ProgramEnding::Failed(1), true))),
-        ("Exited(1, finished)", Exited(exit(ProgramEnding::Failed(1), false))),
-        ("Fenced(Work)", Fenced(SupervisorLoss::Work)),
-        ("Fenced(Claim)", Fenced(SupervisorLoss::Claim)),
-        ("Fenced(Registration)", Fenced(SupervisorLoss::Registration)),
-        ("Fenced(Lease)", Fenced(SupervisorLoss::Lease)),
-        ("Stop", Event::Stop),
-        ("Asked", Event::Asked),
-        ("Pressed", Event::Pressed),
-        ("Withdrawn", Event::Withdrawn),
-        ("HandedOver", Event::HandedOver),
-        ("Agreed", Event::Agreed),
-        ("Terminated", Event::Terminated),
-        ("Left", Event::Left),
-    ]
+fn events() -> Vec<(String, Event)> {
+    use Event::{Agreed, Asked, HandedOver, Left, Pressed, Stop, Terminated, Withdrawn};
+    use Event::{Contended, Exited, Failed, Fenced, Gated, Nothing, Open, Registered, Start};
+    use Event::{SpawnFailed, Spawned, Woken};
+    use SupervisorLoss as Loss;
+    let wait = Duration::from_secs(1);
+    let claims = [Start, Registered, Failed, Nothing, Contended { wait }, CLAIMED, Open];
+    let gates = [Gated(ControlGate::Closed), Gated(ControlGate::Abort), Woken];
+    let done = exit(ProgramEnding::Done, false);
+    let handed_over = exit(ProgramEnding::HandOver, true);
+    let exits = [
+        ("0", done),
+        ("0, unfinished", exit(ProgramEnding::Done, true)),
+        ("0, drafts", AgentExit { drafts: true, ..done }),
+        ("42", AgentExit { notes: true, ..handed_over }),
+        ("42, no notes", handed_over),
+        ("1", exit(ProgramEnding::Failed(1), true)),
+        ("1, finished", exit(ProgramEnding::Failed(1), false)),
+    ];
+    let exits = exits.map(|(name, exit)| (format!("Exited({name})"), Exited(exit)));
+    let losses = [Loss::Work, Loss::Claim, Loss::Registration, Loss::Lease].map(Fenced);
+    let ends = [Stop, Asked, Pressed, Withdrawn, HandedOver, Agreed, Terminated, Left];
+    let named = |event: Event| match event {
+        Contended { .. } | Event::Claimed { .. } => (variant(&event), event),
+        _ => (format!("{event:?}"), event),
+    };
+    let before = claims.into_iter().chain(gates).chain([Spawned, SpawnFailed]).map(named);
+    let after = losses.into_iter().chain(ends).map(named);
+    before.chain(exits).chain(after).collect()
 }
 
 /// One line for each pair that changes something; all other pairs change nothing.
@@ -166,7 +119,8 @@ fn every_pair_of_state_and_event() {
         for (event, what) in events() {
             let mut after = machine.clone();
             after.handle(at(1), what);
-            let effects: Vec<&str> = drain(&mut after).into_iter().map(said).collect();
+            let effects = drain(&mut after);
+            let effects: Vec<_> = effects.iter().map(|it| variant(it).to_lowercase()).collect();
             if (after.state, after.loops) != (machine.state, machine.loops) || !effects.is_empty() {
                 let line = format!("  {event} -> {} {}", name(after.state), effects.join(" "));
                 table.push_str(&format!("{}\n", line.trim_end()));
