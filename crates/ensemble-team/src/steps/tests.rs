@@ -48,9 +48,18 @@ impl Bed {
         let clock = Arc::new(SimClock::new(Timestamp::from_unix_millis(0)));
         let store = open(home.path(), &clock);
         for plan in plans {
-            store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+            store.add(&parse(plan)).unwrap();
         }
         Self { home, clock, store }
+    }
+
+    /// A queue with these mailboxes.
+    fn queue(&self, mailboxes: &[&str]) -> Spool {
+        let spool =
+            Spool::create(&self.home.path().join("queue"), SpoolOptions::default()).unwrap();
+        let add = |agent| spool.add_mailbox(&name(agent), &Settings::default()).unwrap();
+        mailboxes.iter().copied().for_each(add);
+        spool
     }
 
     fn take(&self, agent: &str) -> Option<ClaimedStep> {
@@ -72,6 +81,18 @@ impl Bed {
         self.store.submit(&report, &handed.agent, Some(handed.epoch))
     }
 
+    /// Splits a step into parts of this agent.
+    fn split(&self, step: &StepKey, agent: &str, goals: &[&str]) -> Result<Vec<u32>> {
+        let parts: Vec<_> = goals.iter().map(|goal| SplitPart::new(name(agent), *goal)).collect();
+        self.store.split(step, &name("orion"), &parts)
+    }
+
+    /// What another process sees when so many seconds have passed: observations are in the database.
+    fn observe_after(&self, seconds: u64) -> ObservedSteps {
+        self.clock.advance(Duration::from_secs(seconds));
+        open(self.home.path(), &self.clock).observe().unwrap()
+    }
+
     fn status(&self, handed: &ClaimedStep) -> String {
         self.store.step(&handed.key).unwrap().status
     }
@@ -79,6 +100,10 @@ impl Bed {
 
 fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
     open_with(home, StepOptions::new(home).with_clock(Arc::<SimClock>::clone(clock)))
+}
+
+fn parse(plan: &str) -> StepPlan {
+    StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()
 }
 
 fn report(handed: &ClaimedStep, status: &str) -> Completion {
@@ -130,9 +155,8 @@ fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
     let one = bed.take("Tara").unwrap();
     assert!(!bed.submit(&one, "success").unwrap().already_submitted);
     assert!(bed.submit(&one, "success").unwrap().already_submitted);
-    assert!(
-        bed.store.submit(&report(&one, "success"), &one.agent, None).unwrap().already_submitted
-    );
+    let without_epoch = bed.store.submit(&report(&one, "success"), &one.agent, None);
+    assert!(without_epoch.unwrap().already_submitted);
     let error = bed.submit(&one, "failure").unwrap_err().to_string();
     assert!(error.contains("COMPLETED already"), "{error}");
     let error = bed.store.submit(&report(&one, "success"), &name("Devon"), None).unwrap_err();
@@ -164,10 +188,8 @@ fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
     bed.submit(&one, "blocked").unwrap();
-    let part = |goal| SplitPart::new(name("Tara"), goal);
-    assert!(bed.store.split(&one.key, &name("orion"), &[part("only one")]).is_err());
-    let parts = bed.store.split(&one.key, &name("orion"), &[part("a"), part("b")]).unwrap();
-    assert_eq!(parts, [4, 5]);
+    assert!(bed.split(&one.key, "Tara", &["only one"]).is_err());
+    assert_eq!(bed.split(&one.key, "Tara", &["a", "b"]).unwrap(), [4, 5]);
     for (index, goal) in [(4, "a"), (5, "b")] {
         let step = bed.take("Tara").unwrap();
         assert_eq!((step.key.step_index, step.goal.as_str()), (index, goal));
@@ -175,10 +197,8 @@ fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     }
     assert_eq!(bed.take("Devon").unwrap().key.step_index, 2);
     let parent = bed.store.step(&one.key).unwrap();
-    assert_eq!(
-        (parent.status.as_str(), parent.resolution.as_deref()),
-        ("COMPLETED", Some("split"))
-    );
+    assert_eq!(parent.status, "COMPLETED");
+    assert_eq!(parent.resolution.as_deref(), Some("split"));
 }
 
 fn two_agents_never_hold_the_same_file() {
@@ -218,17 +238,12 @@ fn step_of_a_silent_worker_returns_and_its_late_report_is_rejected() {
     let bed =
         Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
     let step = bed.take("A").unwrap();
-    let look = |seconds: u64| {
-        bed.clock.advance(Duration::from_secs(seconds));
-        // Open the store as another process each time: observations are in the database.
-        open(bed.home.path(), &bed.clock).observe().unwrap()
-    };
-    assert_eq!(look(0).held, 1);
-    assert_eq!(look(60).returned, []);
+    assert_eq!(bed.observe_after(0).held, 1);
+    assert_eq!(bed.observe_after(60).returned, []);
     bed.store.beat(&step.key, &name("A"), Some(1)).unwrap();
-    assert_eq!(look(60).returned, [], "the worker has given a sign of life");
-    assert_eq!(look(60).returned, []);
-    assert_eq!(look(61).returned, std::slice::from_ref(&step.key));
+    assert_eq!(bed.observe_after(60).returned, [], "the worker has given a sign of life");
+    assert_eq!(bed.observe_after(60).returned, []);
+    assert_eq!(bed.observe_after(61).returned, std::slice::from_ref(&step.key));
     assert_eq!(bed.status(&step), "PENDING");
     assert!(bed.store.beat(&step.key, &name("A"), Some(1)).is_err());
     let again = bed.take("A").unwrap();
@@ -245,27 +260,21 @@ fn steps_of_many_workers_that_fall_silent_at_once_return_together() {
     for agent in ["A", "B", "C", "D"] {
         bed.take(agent).unwrap();
     }
-    let mut returned = 0;
-    // Another process looks each time.
-    for seconds in (0..=120).step_by(20) {
-        assert_eq!(returned, 0, "before {seconds} s");
-        returned = open(bed.home.path(), &bed.clock).observe().unwrap().returned.len();
-        bed.clock.advance(Duration::from_secs(20));
+    assert_eq!(bed.observe_after(0).returned, []);
+    for seconds in (20..120).step_by(20) {
+        assert_eq!(bed.observe_after(20).returned, [], "after {seconds} s");
     }
-    assert_eq!(returned, 4);
+    assert_eq!(bed.observe_after(20).returned.len(), 4);
 }
 
 fn steps_of_a_machine_that_was_stopped_may_be_renewed() {
     let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 120, \
                          steps: [{agent: A, goal: a}, {agent: B, goal: b}]}"]);
     let (first, second) = (bed.take("A").unwrap(), bed.take("B").unwrap());
-    let look = |seconds: u64| {
-        bed.clock.advance(Duration::from_secs(seconds));
-        open(bed.home.path(), &bed.clock).observe().unwrap().returned
-    };
-    assert_eq!((look(0), look(3_600)), (vec![], vec![]), "no worker may have run either");
+    assert_eq!(bed.observe_after(0).returned, []);
+    assert_eq!(bed.observe_after(3_600).returned, [], "no worker may have run either");
     bed.store.beat(&first.key, &name("A"), Some(1)).unwrap();
-    assert_eq!(look(55), [second.key]);
+    assert_eq!(bed.observe_after(55).returned, [second.key]);
 }
 
 /// A clock that runs an action during its next reading, as if its reader were suspended.
@@ -296,31 +305,23 @@ fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
         let taken = open(&home, &clock).claim_step(&ClaimRequest::of(name("B"))).unwrap();
         assert!(matches!(taken, ClaimOutcome::Handed(_)));
     };
-    let slow = Slow {
-        clock: Arc::clone(&bed.clock),
-        meanwhile: std::sync::Mutex::new(Some(Box::new(meanwhile))),
-    };
+    let meanwhile = std::sync::Mutex::new(Some(Box::new(meanwhile) as Box<dyn FnOnce() + Send>));
+    let slow = Slow { clock: Arc::clone(&bed.clock), meanwhile };
     let options = StepOptions::new(bed.home.path()).with_clock(Arc::new(slow));
     open_with(bed.home.path(), options).observe().unwrap();
     bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
     bed.clock.advance(Duration::from_secs(15));
+    // 15 s of the second lease's 40 s have passed.
     let observed = bed.store.observe().unwrap();
-    assert_eq!(
-        (observed.held, observed.returned),
-        (2, vec![]),
-        "15 s of the second lease's 40 s have passed"
-    );
+    assert_eq!((observed.held, observed.returned), (2, vec![]));
 }
 
 fn orchestrator_is_notified_once() {
     let other = "task_id: other\norchestrator: lead\nsteps: [{agent: Lea, goal: one}]\n";
     let bed = Bed::new(&[THREE, other]);
-    let queue = bed.home.path().join("queue");
-    let spool = Spool::create(&queue, SpoolOptions::default()).unwrap();
-    let step = bed.take("Tara").unwrap();
-    bed.submit(&step, "blocked").unwrap();
+    let spool = bed.queue(&["lead"]);
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
     bed.submit(&bed.take("Lea").unwrap(), "blocked").unwrap();
-    spool.add_mailbox(&name("lead"), &Settings::default()).unwrap();
     assert!(bed.store.post_notices(&spool).is_err(), "without a mailbox the notice stays pending");
     assert_eq!(spool.counts(&name("lead")).unwrap().queued, 1, "the other one gets its notice");
     spool.add_mailbox(&name("orion"), &Settings::default()).unwrap();
@@ -340,8 +341,7 @@ fn orchestrator_is_notified_once() {
 
 fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
     let bed = Bed::new(&[THREE]);
-    let same = StepPlan::parse(THREE, Path::new("p")).unwrap();
-    assert_eq!(bed.store.add(&same).unwrap(), AddOutcome::AlreadyStored);
+    assert_eq!(bed.store.add(&parse(THREE)).unwrap(), AddOutcome::AlreadyStored);
     let other = StepPlan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
     let refused = bed.store.add(&other).unwrap_err();
     assert_eq!(refused.area(), Some(&StepError::OtherPlan { task_id: other.task_id }));
@@ -353,11 +353,7 @@ fn files_that_are_not_databases_are_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let options = || StepOptions::new(home.path());
     let path = home.path().join("steps.db");
-    std::fs::write(
-        &path,
-        "no database at all, but some text of more than a hundred bytes: ".repeat(9),
-    )
-    .unwrap();
+    std::fs::write(&path, "no database at all, but more than a hundred bytes: ".repeat(9)).unwrap();
     assert!(matches!(StepStore::open(&path, options()), Err(Error::Malformed { .. })));
     let link = home.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -391,22 +387,16 @@ fn statements_are_prepared_once_and_use_indexes() {
 
 fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() {
     let bed = Bed::new(&[THREE]);
-    let queue = bed.home.path().join("queue");
-    let spool = Spool::create(&queue, SpoolOptions::default()).unwrap();
-    spool.add_mailbox(&name("orion"), &Settings::default()).unwrap();
+    let spool = bed.queue(&["orion"]);
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     let other = tempfile::tempdir().unwrap();
     bed.clock.advance(Duration::from_secs(1));
     let store = open(other.path(), &bed.clock);
-    store.add(&StepPlan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
+    store.add(&parse(THREE)).unwrap();
     let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
-    assert_eq!(
-        bed.store.post_notices(&spool).unwrap(),
-        1,
-        "the notice was taken for the earlier queue's"
-    );
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1, "it is not the earlier queue's");
 }
 
 /// Runs any order of calls by several workers and checks the invariants.
@@ -463,20 +453,12 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
                 let _ = bed.store.unblock(&handed.key, &name("o"), "");
             }
             (_, Some(handed)) => {
-                let part = |goal| SplitPart::new(name(&agent), goal);
-                let _ = bed.store.split(&handed.key, &name("o"), &[part("a"), part("b")]);
+                let _ = bed.split(&handed.key, &agent, &["a", "b"]);
             }
         }
-        let files: Vec<String> = bed
-            .store
-            .read(|tx| {
-                tx.all(
-                    "SELECT r.path FROM task_steps s JOIN task_resources r \
-                     USING (task_id, step_index) WHERE s.holder IS NOT NULL",
-                    &[],
-                )
-            })
-            .unwrap();
+        let held = "SELECT r.path FROM task_steps s JOIN task_resources r \
+                    USING (task_id, step_index) WHERE s.holder IS NOT NULL";
+        let files: Vec<String> = bed.store.read(|tx| tx.all(held, &[])).unwrap();
         let mut once = files.clone();
         once.sort_unstable();
         once.dedup();

@@ -114,9 +114,8 @@ fn large_binary_and_special_files_are_described() {
     put("small", b"text");
     std::fs::write(outside.path().join("secret"), "secret").unwrap();
     std::os::unix::fs::symlink(outside.path().join("secret"), home.path().join("link")).unwrap();
-    let pipe = home.path().join("pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .unwrap();
+    let (fifo, pipe) = (rustix::fs::FileType::Fifo, home.path().join("pipe"));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, 0o600.into(), 0).unwrap();
     let paths = ["large.rs", "binary", "small", "link", "dir", "pipe", "none"];
     let resources = paths.map(|path| (path.to_owned(), false));
     let (text, shown) = context::render(home.path(), &resources);
@@ -139,10 +138,7 @@ fn total_size_is_bounded() {
     let (text, shown) = context::render(home.path(), &resources);
     assert!(text.len() < 46 * 1024, "{}", text.len());
     assert_eq!(shown.iter().filter(|shown| shown.how == FileDisplay::Named).count(), 16);
-    assert!(
-        shown.iter().all(|shown| shown.sha256.is_some()),
-        "files that are not shown have a digest, too"
-    );
+    assert!(shown.iter().all(|shown| shown.sha256.is_some()), "also of those not shown");
 }
 
 #[test]

@@ -45,6 +45,17 @@ impl Bed {
         self.store.prompt(handed).unwrap().text
     }
 
+    /// Has the work of the plan [`TDD`] done up to its review.
+    fn take_review(&self) -> ClaimedStep {
+        self.does("Tara");
+        self.does("Devon");
+        self.take("Tara").unwrap()
+    }
+
+    fn order(&self) -> Vec<u32> {
+        self.store.steps("t").unwrap().iter().map(|step| step.key.step_index).collect()
+    }
+
     fn does(&self, agent: &str) -> ClaimedStep {
         let step = self.take(agent).unwrap();
         self.submit(&step, "success").unwrap();
@@ -52,14 +63,8 @@ impl Bed {
     }
 
     pub(super) fn notices(&self) -> Vec<(String, i64)> {
-        self.store
-            .read(|tx| {
-                tx.all(
-                    "SELECT type, coalesce(step_index, 0) FROM step_notices ORDER BY number",
-                    &[],
-                )
-            })
-            .unwrap()
+        let all = "SELECT type, coalesce(step_index, 0) FROM step_notices ORDER BY number";
+        self.store.read(|tx| tx.all(all, &[])).unwrap()
     }
 
     fn loses(&self, seconds: u64) {
@@ -71,9 +76,7 @@ impl Bed {
 
 fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
     let bed = Bed::new(&[TDD]);
-    bed.does("Tara");
-    bed.does("Devon");
-    let review = bed.take("Tara").unwrap();
+    let review = bed.take_review();
     let submitted = bed.fail(&review, "src/l.py:1 leaks the token");
     assert_eq!((submitted.fix_step, submitted.fix_by), (Some(5), Some(name("Devon"))));
     assert_eq!((submitted.next_attempt, submitted.paused), (Some(2), false));
@@ -103,22 +106,19 @@ fn failed_review_is_fixed_by_a_step_of_its_own_and_reviewed_again() {
     assert!(prompt.contains(told) && prompt.contains("review: change nothing"), "{prompt}");
     bed.submit(&again, "success").unwrap();
     assert_eq!(bed.take("Tara").unwrap().key.step_index, 4, "the queue keeps its order");
-    let order: Vec<u32> =
-        bed.store.steps("t").unwrap().iter().map(|step| step.key.step_index).collect();
-    assert_eq!(order, [1, 2, 3, 5, 4]);
+    assert_eq!(bed.order(), [1, 2, 3, 5, 4]);
 }
 
 fn review_that_fails_too_often_stands_and_is_told() {
     let bed = Bed::new(&[TDD]);
-    bed.does("Tara");
-    bed.does("Devon");
+    let mut review = bed.take_review();
     for attempt in 1..=3 {
-        let review = bed.take("Tara").unwrap();
         assert_eq!((review.key.step_index, review.attempt), (3, attempt));
         let submitted = bed.fail(&review, &format!("round {attempt}"));
         assert_eq!(submitted.paused, attempt == 3, "{submitted:?}");
         if attempt < 3 {
             assert!(bed.does("Devon").fixes == Some(3));
+            review = bed.take("Tara").unwrap();
         }
     }
     assert!(matches!(bed.why("Tara"), NoStep::Paused { step_index: 3, .. }));
@@ -126,16 +126,13 @@ fn review_that_fails_too_often_stands_and_is_told() {
     let [stands] = &standing[..] else { panic!("{standing:?}") };
     assert_eq!((stands.key.step_index, stands.reason.as_str()), (3, "round 3"));
     assert!(stands.stops_queue && stands.remedy == "retry" && stands.since.starts_with("1970-"));
-    let told: Vec<(String, i64)> = bed.notices();
-    assert_eq!(told, [("step.failed".to_owned(), 3)]);
+    assert_eq!(bed.notices(), [("step.failed".to_owned(), 3)]);
     // After an order, the last failure has no fix, and no prompt says that it had one.
     bed.store.retry(&stands.key, &name("orion"), "I have repaired it").unwrap();
     assert_eq!(bed.store.standing().unwrap(), []);
     let prompt = bed.prompt(&bed.take("Tara").unwrap());
-    assert!(
-        prompt.contains("I have repaired it") && !prompt.contains("which fixes it"),
-        "{prompt}"
-    );
+    assert!(prompt.contains("I have repaired it"), "{prompt}");
+    assert!(!prompt.contains("which fixes it"), "{prompt}");
 }
 
 fn fix_of_a_test_may_change_the_source_that_its_error_names() {
@@ -144,10 +141,8 @@ fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     let bed = Bed::new(&[plan]);
     std::fs::create_dir(bed.home.path().join("src")).unwrap();
     std::fs::write(bed.home.path().join("src/login.py"), "assert False\n").unwrap();
-    bed.fail(
-        &bed.take("Tara").unwrap(),
-        "File \"src/login.py\", line 1: AssertionError. See /etc/passwd:1",
-    );
+    let error = "File \"src/login.py\", line 1: AssertionError. See /etc/passwd:1";
+    bed.fail(&bed.take("Tara").unwrap(), error);
     let fix = bed.take("Devon").unwrap();
     let prompt = bed.prompt(&fix);
     assert!(prompt.contains("2. The error names: src/login.py.\n"), "{prompt}");
@@ -155,7 +150,7 @@ fn fix_of_a_test_may_change_the_source_that_its_error_names() {
     assert!(prompt.contains("No other step works on src/login.py until then."), "{prompt}");
     assert!(!prompt.contains("Change only these files"), "{prompt}");
     let other = "{task_id: o, steps: [{agent: Eve, goal: g, files: [src/login.py]}]}";
-    bed.store.add(&StepPlan::parse(other, Path::new("o.yaml")).unwrap()).unwrap();
+    bed.store.add(&parse(other)).unwrap();
     assert!(matches!(bed.why("Eve"), NoStep::FileHeld { .. }), "it is locked for the fix");
     // The last attempt of the fix itself ends in the usual way.
     let again = bed.fail(&fix, "I cannot");
@@ -187,9 +182,7 @@ fn plan_may_name_the_files_of_a_fix() {
 
 fn without_a_fixer_no_prompt_contradicts_itself() {
     let bed = Bed::new(&[&TDD.replace(", fix_by: Devon", "")]);
-    bed.does("Tara");
-    bed.does("Devon");
-    let review = bed.take("Tara").unwrap();
+    let review = bed.take_review();
     bed.fail(&review, "src/l.py:1 leaks the token");
     let again = bed.take("Tara").unwrap();
     assert_eq!((&again.key, again.attempt), (&review.key, 2));
@@ -201,14 +194,11 @@ fn without_a_fixer_no_prompt_contradicts_itself() {
 }
 
 fn orders_on_a_failed_step_withdraw_its_fix() {
-    type Order = fn(&StepStore, &StepKey);
+    type Order = fn(&Bed, &StepKey);
     let orders: [(&str, Order); 3] = [
-        ("retry", |store, key| store.retry(key, &name("orion"), "").unwrap()),
-        ("skip", |store, key| store.skip(key, &name("orion"), "").unwrap()),
-        ("split", |store, key| {
-            let part = |goal| SplitPart::new(name("Tara"), goal);
-            drop(store.split(key, &name("orion"), &[part("a"), part("b")]).unwrap());
-        }),
+        ("retry", |bed, key| bed.store.retry(key, &name("orion"), "").unwrap()),
+        ("skip", |bed, key| bed.store.skip(key, &name("orion"), "").unwrap()),
+        ("split", |bed, key| drop(bed.split(key, "Tara", &["a", "b"]).unwrap())),
     ];
     for (word, order) in orders {
         for is_held in [false, true] {
@@ -218,7 +208,7 @@ fn orders_on_a_failed_step_withdraw_its_fix() {
             let step = bed.take("Tara").unwrap();
             bed.fail(&step, "it fails");
             let held = is_held.then(|| bed.take("Devon").unwrap());
-            order(&bed.store, &step.key);
+            order(&bed, &step.key);
             let fix = bed.store.step(&StepKey::new("t", 2)).unwrap();
             let is_withdrawn = fix.resolution.as_deref() == Some("skipped") && fix.holder.is_none();
             assert!(is_withdrawn, "{word}: {fix:?}");
@@ -261,7 +251,7 @@ fn prompt_after_a_lost_lease_names_what_is_left_and_dates_the_older_error() {
     let store = open_with(home.path(), options);
     let bed = Bed { home, clock, store };
     let plan = "{task_id: t, lease_seconds: 60, attempts_max: 9, steps: [{agent: A, goal: g}]}";
-    bed.store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+    bed.store.add(&parse(plan)).unwrap();
 
     let first = bed.take("A").unwrap();
     assert!(!bed.prompt(&first).contains("attempt failed"));
@@ -292,20 +282,16 @@ fn many_fixes_find_room_between_neighbouring_steps() {
     // Neighbours as parts of a split step have them.
     let step = bed.take("A").unwrap();
     bed.submit(&step, "blocked").unwrap();
-    let part = |goal| SplitPart::new(name("A"), goal);
-    bed.store.split(&step.key, &name("o"), &[part("a"), part("b")]).unwrap();
+    bed.split(&step.key, "A", &["a", "b"]).unwrap();
     for _ in 0..5 {
         bed.fail(&bed.take("A").unwrap(), "no");
         assert_eq!(bed.does("B").fixes, Some(4));
     }
-    let order: Vec<u32> =
-        bed.store.steps("t").unwrap().iter().map(|step| step.key.step_index).collect();
-    assert_eq!(order, [4, 6, 7, 8, 9, 10, 5, 1, 2, 3]);
+    assert_eq!(bed.order(), [4, 6, 7, 8, 9, 10, 5, 1, 2, 3]);
 }
 
 fn step_may_need_an_approved_plan() {
-    let bed =
-        Bed::new(&["{task_id: t, steps: [{agent: A, goal: g, plan: true}, {agent: A, goal: h}]}"]);
+    let bed = Bed::new(&["{task_id: t, steps: [{agent: A, goal: g, plan: true}]}"]);
     assert!(bed.take("A").unwrap().needs_plan);
     let step = serde_json::to_value(bed.store.step(&StepKey::new("t", 1)).unwrap()).unwrap();
     assert_eq!(step["needs_plan"], true);
