@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use ensemble_core::env::Monotonic;
+use ensemble_core::env::{Delivery, Monotonic};
 use ensemble_core::proto::calendar::ClockReading;
+use ensemble_core::proto::testing::name;
 use ensemble_core::sim::SimRecorder;
 use ensemble_core::spool::{Settings, SpoolOptions};
 use ensemble_reports::contract;
@@ -16,7 +17,11 @@ struct Bed {
 }
 
 fn worker() -> Name {
-    Name::new("worker-1").unwrap()
+    name("worker-1")
+}
+
+fn task_message() -> Envelope {
+    Envelope::new(worker(), "count").with_kind(name("task")).with_task("t")
 }
 
 impl Bed {
@@ -40,9 +45,12 @@ impl Bed {
         TaskEnds::new(&queue, &state, self.reviews())
     }
 
-    fn assign(&self) -> ensemble_core::env::Delivery {
-        let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
-        self.spool.publish(&task.with_task("t")).unwrap();
+    fn assign(&self) -> Delivery {
+        self.spool.publish(&task_message()).unwrap();
+        self.receive()
+    }
+
+    fn receive(&self) -> Delivery {
         self.spool.receive(&worker(), &worker()).unwrap().unwrap()
     }
 
@@ -59,7 +67,7 @@ impl Bed {
         self.ends().reported(&self.spool, &report, text.as_bytes(), &self.log).unwrap()
     }
 
-    fn settle(&self, delivery: &ensemble_core::env::Delivery) -> bool {
+    fn settle(&self, delivery: &Delivery) -> bool {
         self.spool.settle(&delivery.lease).unwrap();
         self.ends().settled(&delivery.envelope, &worker(), &self.log).unwrap()
     }
@@ -124,7 +132,7 @@ fn a_corrected_report_is_no_second_end_and_another_status_or_round_is_one() {
 fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
     let bed = Bed::new();
     for kind in ["message", "step", "report.advice"] {
-        let about = Envelope::new(worker(), "x").with_kind(Name::new(kind).unwrap());
+        let about = Envelope::new(worker(), "x").with_kind(name(kind));
         assert!(!bed.ends().settled(&about.with_task("t"), &worker(), &bed.log).unwrap());
     }
     let delivery = bed.assign();
@@ -139,34 +147,25 @@ fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
 fn a_report_is_of_the_latest_attempt_that_its_author_has_received() {
     let bed = Bed::new();
     let attempt = || bed.ends().attempt(&bed.spool, "t", &worker()).unwrap();
-    let assign = |number: u32| {
-        let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
-        bed.spool.publish(&task.with_task("t").with_attempt(number)).unwrap();
+    let publish = |task: &Envelope| {
+        bed.spool.publish(task).unwrap();
     };
-    let receive = || bed.spool.receive(&worker(), &worker()).unwrap().unwrap();
-    assign(1);
+    publish(&task_message().with_attempt(1));
     assert_eq!(attempt(), None, "it has received none");
-    let first = receive();
+    let first = bed.receive();
     assert_eq!(attempt(), Some(1));
     bed.settle(&first);
-    assign(2);
+    publish(&task_message().with_attempt(2));
     assert_eq!(attempt(), Some(1), "the second one is unread");
-    let second = receive();
+    let second = bed.receive();
     assert_eq!(attempt(), Some(2));
     bed.spool.release(&second.lease, Duration::ZERO).unwrap();
     assert_eq!(attempt(), Some(2), "it is the last holder");
-    bed.settle(&receive());
+    bed.settle(&bed.receive());
     assert_eq!(attempt(), Some(2));
-    let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
-    let task = task.with_task("t").with_attempt(1).with_correlation("another-batch");
-    bed.spool.publish(&task).unwrap();
+    publish(&task_message().with_attempt(1).with_correlation("another-batch"));
     assert_eq!(attempt(), None, "it may be the end of the other batch");
-    let absent = Name::new("no-mailbox").unwrap();
-    assert_eq!(bed.ends().attempt(&bed.spool, "t", &absent).unwrap(), None);
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    Dir::open(dir).unwrap().names().unwrap()
+    assert_eq!(bed.ends().attempt(&bed.spool, "t", &name("no-mailbox")).unwrap(), None);
 }
 
 #[test]
@@ -177,22 +176,27 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
         let mut report = TaskReport::new(format!("t-{number}"), Status::Success);
         report.worker_id = Some("1".to_owned());
         let text = contract::write(&report);
-        assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
-        assert!(!ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap());
+        let is_new = || ends.reported(&bed.spool, &report, text.as_bytes(), &bed.log).unwrap();
+        assert_eq!([is_new(), is_new()], [true, false]);
     }
     assert_eq!(bed.counts(), (1000, 0));
-    let files = names(&ends.dir).len();
+    let files = Dir::open(&ends.dir).unwrap().names().unwrap().len();
     assert!(files <= 2 * usize::from(SHARDS), "{files} files, each shard with its lock");
 }
 
 const DAY: u64 = 24 * 60 * 60;
 
+/// What the clocks say so many seconds after they began.
+fn reading(seconds: u64, wall: Timestamp) -> ClockReading {
+    ClockReading::new("boot", Monotonic::ZERO + Duration::from_secs(seconds), wall)
+}
+
 /// A calendar that began a day ago, `seconds` later.
 fn later(seconds: u64) -> Calendar {
     let began = Timestamp::from_unix_millis(SystemClock.wall().unix_millis() - 86_400_000);
-    let mut calendar = Calendar::begin(&ClockReading::new("boot", Monotonic::ZERO, began));
-    let passed = Duration::from_secs(seconds + DAY);
-    calendar.read_clocks(&ClockReading::new("boot", Monotonic::ZERO + passed, began.plus(passed)));
+    let mut calendar = Calendar::begin(&reading(0, began));
+    let passed = seconds + DAY;
+    calendar.read_clocks(&reading(passed, began.plus(Duration::from_secs(passed))));
     calendar
 }
 
@@ -202,11 +206,7 @@ fn a_jump_of_the_wall_clock_forgets_no_end() {
     assert!(bed.report(Status::Failed, 1));
     let mut calendar = later(1);
     let jumped = SystemClock.wall().plus(Duration::from_secs(400 * DAY));
-    calendar.read_clocks(&ClockReading::new(
-        "boot",
-        Monotonic::ZERO + Duration::from_secs(DAY + 2),
-        jumped,
-    ));
+    calendar.read_clocks(&reading(DAY + 2, jumped));
     assert_eq!(bed.ends().sweep(&bed.spool, &mut calendar).unwrap(), 0);
     assert!(!bed.report(Status::Failed, 1), "it is still known");
 }
@@ -217,24 +217,20 @@ fn a_sweep_forgets_ends_as_late_as_settled_messages_and_never_those_with_a_repor
     let ends = bed.ends();
     assert_eq!(ends.sweep(&bed.spool, &mut later(0)).unwrap(), 0, "no task has ended");
     let settings = serde_json::from_value(json!({ "done_days": 10 })).unwrap();
-    bed.spool.add_mailbox(&Name::new("worker-2").unwrap(), &settings).unwrap();
-    let delivery = bed.assign();
-    assert!(bed.settle(&delivery));
+    bed.spool.add_mailbox(&name("worker-2"), &settings).unwrap();
+    assert!(bed.settle(&bed.assign()));
     assert!(bed.report(Status::Failed, 1));
-    assert_eq!(
-        ends.sweep(&bed.spool, &mut later(9 * DAY)).unwrap(),
-        0,
-        "a mailbox keeps its messages longer"
-    );
+    let sweep = |days: u64| ends.sweep(&bed.spool, &mut later(days * DAY)).unwrap();
+    assert_eq!(sweep(9), 0, "a mailbox keeps its messages longer");
     let file = bed.home.path().join("queue/reports/t-completed.yaml");
     std::fs::write(&file, Bed::text(Status::Failed, 1).1).unwrap();
-    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 0);
+    assert_eq!(sweep(11), 0);
     assert!(!bed.report(Status::Failed, 1), "its report is read again, and is no other end");
     std::fs::remove_file(&file).unwrap();
     let busy = ends.lock_shard("t").unwrap();
-    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 0, "a shard in use waits");
+    assert_eq!(sweep(11), 0, "a shard in use waits");
     drop(busy);
-    assert_eq!(ends.sweep(&bed.spool, &mut later(11 * DAY)).unwrap(), 1);
+    assert_eq!(sweep(11), 1);
     assert_eq!(ends.lock_shard("t").unwrap().read().unwrap().unwrap(), b"");
     assert!(bed.report(Status::Failed, 1), "it is not known any more");
 }
@@ -245,8 +241,7 @@ fn a_sweep_dates_a_line_without_a_time_by_its_shard() {
     let shard = bed.ends().lock_shard("t").unwrap();
     shard.append_line(b"{\"task_id\":\"t\",\"status\":\"success\"}").unwrap();
     drop(shard);
-    let keep = retention(&bed.spool).unwrap();
-    let keep = keep.as_secs();
+    let keep = retention(&bed.spool).unwrap().as_secs();
     assert_eq!(bed.ends().sweep(&bed.spool, &mut later(keep / 2)).unwrap(), 0);
     assert_eq!(bed.ends().sweep(&bed.spool, &mut later(2 * keep)).unwrap(), 1);
 }
