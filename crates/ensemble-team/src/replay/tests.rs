@@ -19,6 +19,10 @@ fn log(records: &[(&str, &str, Value)]) -> Replay {
     Replay::from_records(told)
 }
 
+fn stored() -> (&'static str, &'static str, Value) {
+    ("message.stored", "l", json!({ "id": "m", "mailbox": "box" }))
+}
+
 fn message(kind: &str, epoch: u64) -> (&str, &str, Value) {
     (kind, "w", json!({ "id": "m", "mailbox": "box", "epoch": epoch }))
 }
@@ -52,9 +56,8 @@ fn verdict(records: &[(&str, &str, Value)], places: &[MessagePlace]) -> Option<D
 
 #[test]
 fn the_highest_epoch_decides_in_any_order_of_records() {
-    let stored = ("message.stored", "l", json!({ "id": "m", "mailbox": "box" }));
     let mut records = vec![
-        stored,
+        stored(),
         message("message.acked", 1),
         message("message.released", 1),
         message("message.acked", 2),
@@ -75,10 +78,10 @@ fn the_highest_epoch_decides_in_any_order_of_records() {
 #[test]
 fn only_states_reached_by_allowed_moves_are_unrecorded() {
     use DifferenceKind::{Contradiction, Unrecorded};
-    let waits = [("message.stored", "l", json!({ "id": "m", "mailbox": "box" }))];
-    let is_held = [waits[0].clone(), message("message.acked", 2)];
-    let settled = [waits[0].clone(), message("message.acked", 2), message("message.settled", 2)];
-    let dead = [waits[0].clone(), message("message.dead", 2)];
+    let waits = [stored()];
+    let is_held = [stored(), message("message.acked", 2)];
+    let settled = [stored(), message("message.acked", 2), message("message.settled", 2)];
+    let dead = [stored(), message("message.dead", 2)];
     let cases: [(&[_], &[MessagePlace], DifferenceKind); 17] = [
         (&waits, &[held("x", 1)], Unrecorded),
         (&waits, &[queued(1)], Unrecorded),
@@ -108,11 +111,10 @@ fn only_states_reached_by_allowed_moves_are_unrecorded() {
 
 #[test]
 fn an_id_may_recur_after_its_message_was_dropped() {
-    let stored = ("message.stored", "l", json!({ "id": "m", "mailbox": "box" }));
     let dropped = ("message.dropped", "box", json!({ "id": "m", "mailbox": "box" }));
-    let mut records = vec![stored.clone(), message("message.dead", 1), dropped];
+    let mut records = vec![stored(), message("message.dead", 1), dropped];
     assert_eq!(verdict(&records, &[]), None);
-    records.push(stored);
+    records.push(stored());
     assert_eq!(verdict(&records, &[queued(0)]), None);
 }
 
@@ -144,33 +146,28 @@ fn board(revision: u64, steps: Value) -> (&'static str, &'static str, Value) {
     ("board.written", "p", data)
 }
 
+fn differences(replay: &Replay, disk: &DiskState) -> Vec<(&'static str, DifferenceKind)> {
+    let found = replay.compare(disk, Timestamp::from_unix_millis(0));
+    found.into_iter().map(|difference| (difference.about, difference.kind)).collect()
+}
+
 #[test]
 fn tasks_and_registrations_are_compared_with_the_board() {
     use DifferenceKind::{Contradiction, Unrecorded};
-    let task = |status: &str| DiskTask {
-        status: status.to_owned(),
-        holder: Some("c".to_owned()),
-        epoch: Some(2),
-    };
-    let mut disk = DiskState { board: Some(DiskBoard::default()), ..DiskState::default() };
-    let now = disk.board.as_mut().unwrap();
-    (now.revision, now.sha256) = (2, "aa".to_owned());
-    now.tasks.insert("t".to_owned(), task("CLAIMED"));
+    let (status, holder) = ("CLAIMED".to_owned(), Some("c".to_owned()));
+    let mut now = DiskBoard { revision: 2, sha256: "aa".to_owned(), ..DiskBoard::default() };
+    now.tasks.insert("t".to_owned(), DiskTask { status, holder, epoch: Some(2) });
     now.agents.insert("c".to_owned(), 1);
-    let records = [
-        board(1, json!([{ "what": "agent.registered", "agent": "c", "epoch": 1 }])),
-        board(
-            2,
-            json!([{ "what": "task.claimed", "task": "t", "status": "CLAIMED", "agent": "c", "epoch": 2 }]),
-        ),
-    ];
-    let (replay, at) = (log(&records), Timestamp::from_unix_millis(0));
-    assert_eq!(replay.compare(&disk, at), []);
+    let disk = DiskState { board: Some(now), ..DiskState::default() };
+    let claimed = json!([{ "what": "task.claimed", "task": "t", "status": "CLAIMED", "agent": "c", "epoch": 2 }]);
+    let registered = json!([{ "what": "agent.registered", "agent": "c", "epoch": 1 }]);
+    let records = [board(1, registered), board(2, claimed)];
+    let replay = log(&records);
+    assert_eq!(differences(&replay, &disk), []);
     let broken = |change: fn(&mut DiskBoard)| {
         let mut disk = disk.clone();
         change(disk.board.as_mut().unwrap());
-        let found = replay.compare(&disk, at);
-        found.into_iter().map(|d| (d.about, d.kind)).collect::<Vec<_>>()
+        differences(&replay, &disk)
     };
     let status = |b: &mut DiskBoard| b.tasks.get_mut("t").unwrap().status = "MERGED".to_owned();
     assert_eq!(broken(status), [("task", Contradiction)]);
@@ -210,8 +207,7 @@ fn steps_and_requests_are_compared_with_the_disk() {
         disk.steps = Some(BTreeMap::from([(("t".to_owned(), 0), now)]));
         let now = DiskRequest { state: state.to_owned(), by: by.map(str::to_owned) };
         disk.requests.insert("r".to_owned(), now);
-        let found = replay.compare(&disk, Timestamp::from_unix_millis(0));
-        found.into_iter().map(|d| (d.about, d.kind)).collect::<Vec<_>>()
+        differences(&replay, &disk)
     };
     assert_eq!(verdicts("COMPLETED", 1, "approved", Some("l")), []);
     assert_eq!(verdicts("IN_PROGRESS", 2, "approved", Some("l")), [("step", Unrecorded)]);
