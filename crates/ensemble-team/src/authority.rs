@@ -156,13 +156,14 @@ mod tests {
     fn each_act_has_its_roles() {
         use AuthorityAct::{Abort, Down, Mailbox, Resume, Shutdown};
         let rules = Authority::default();
+        let lead = &[Down, Shutdown, Mailbox, Abort][..];
         for (who, may) in [
             (agent("w1", "worker"), &[][..]),
             (agent("c1", "coder"), &[]),
             (agent("p1", "planner"), &[]),
-            (agent("x", "conductor"), &[Down, Shutdown, Mailbox, Abort]),
-            (agent("lead", "worker"), &[Down, Shutdown, Mailbox, Abort]),
-            (agent("d", "dispatch"), &[Down, Shutdown, Mailbox, Abort]),
+            (agent("x", "conductor"), lead),
+            (agent("lead", "worker"), lead),
+            (agent("d", "dispatch"), lead),
             (ActorStanding::Person, &[Down, Shutdown, Mailbox, Abort, Resume]),
         ] {
             for act in [Down, Shutdown, Mailbox, Abort, Resume] {
@@ -174,15 +175,13 @@ mod tests {
     #[test]
     fn a_list_replaces_the_default_and_is_named_in_the_refusal() {
         let rules = Authority { down: Some(vec![name("w1")]), ..Authority::default() };
-        assert_eq!(rules.check(AuthorityAct::Down, &agent("w1", "worker")), Ok(()));
-        let refused = rules.check(AuthorityAct::Down, &agent("x", "conductor")).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "x (role conductor) may not take the team down: `authority: {down: …}` in ensemble.yaml lists w1"
-        );
-        let refused =
-            rules.check(AuthorityAct::Resume, &agent("w1", "worker")).unwrap_err().to_string();
-        assert!(refused.ends_with("lists no agent: a person may"), "{refused}");
+        let (worker, conductor) = (agent("w1", "worker"), agent("x", "conductor"));
+        assert_eq!(rules.check(AuthorityAct::Down, &worker), Ok(()));
+        let refused = |act, who| rules.check(act, who).unwrap_err().to_string();
+        let expected = "x (role conductor) may not take the team down: `authority: {down: …}` in ensemble.yaml lists w1";
+        assert_eq!(refused(AuthorityAct::Down, &conductor), expected);
+        let resume = refused(AuthorityAct::Resume, &worker);
+        assert!(resume.ends_with("lists no agent: a person may"), "{resume}");
     }
 
     #[test]

@@ -76,20 +76,17 @@ mod tests {
     #[test]
     fn a_silence_begins_with_the_first_question_and_is_over_with_an_answer() {
         let home = tempfile::tempdir().unwrap();
-        let read = || SilentPeer::Remote.read_silence(home.path(), Timestamp::now()).unwrap();
+        let peer = SilentPeer::Remote;
+        let read_at = |now: Timestamp| peer.read_silence(home.path(), now).unwrap();
+        let read = || read_at(Timestamp::now());
         assert_eq!(read(), None);
-        SilentPeer::Remote.record_silence(home.path(), "origin", "no route");
+        peer.record_silence(home.path(), "origin", "no route");
         let first = read().expect("it was asked in vain");
-        SilentPeer::Remote.record_silence(home.path(), "origin", "timed out");
+        peer.record_silence(home.path(), "origin", "timed out");
         let second = read().expect("it was asked in vain again");
         assert_eq!((second.since, second.detail.as_str()), (first.since, "timed out"));
-        let late = second.at.plus(RECENT);
-        assert_eq!(
-            SilentPeer::Remote.read_silence(home.path(), late).unwrap(),
-            None,
-            "it was not asked since"
-        );
-        SilentPeer::Remote.end_silence(home.path());
+        assert_eq!(read_at(second.at.plus(RECENT)), None, "it was not asked since");
+        peer.end_silence(home.path());
         assert_eq!(read(), None);
     }
 }

@@ -61,15 +61,11 @@ fn the_end_of_the_team_is_said_first_and_the_plan_last() {
     all.control = control(ControlFile::Pause);
     assert_eq!(said(&all), "bob is leaving: it begins nothing more");
     all.leaving = None;
-    assert_eq!(
-        said(&all),
-        "PAUSE since 1970-01-01 00:00 UTC (lunch): no agent begins anything now"
-    );
+    let paused = "PAUSE since 1970-01-01 00:00 UTC (lunch): no agent begins anything now";
+    assert_eq!(said(&all), paused);
     all.control = None;
-    assert_eq!(
-        said(&all),
-        "the budget of the team is used up: $5.50, 100 tokens of $5.00 since 2026-11-25T10:00:00.000Z"
-    );
+    let used_up = "the budget of the team is used up: $5.50, 100 tokens of $5.00 since 2026-11-25T10:00:00.000Z";
+    assert_eq!(said(&all), used_up);
     all.budget = None;
     assert!(said(&all).starts_with("task t1 is gated for bob: plan "), "{}", said(&all));
 }

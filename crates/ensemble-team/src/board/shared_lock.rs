@@ -225,6 +225,10 @@ mod tests {
         SharedLock::acquire_lock(files, PATH, by, Duration::ZERO, files)
     }
 
+    fn holder(files: &Memory) -> LockHolder {
+        LockHolder::parse(&files.read_file(PATH).unwrap().content)
+    }
+
     #[test]
     fn a_released_lock_tells_the_next_holder_what_was_noted() {
         let files = Memory::default();
@@ -232,8 +236,7 @@ mod tests {
         assert_eq!(first.holder_note(), "");
         first.set_note("7".to_owned());
         drop(first);
-        let second = take(&files, "two").unwrap();
-        assert_eq!(second.holder_note(), "7");
+        assert_eq!(take(&files, "two").unwrap().holder_note(), "7");
     }
 
     #[test]
@@ -254,11 +257,9 @@ mod tests {
             while revision() == begin {
                 thread::yield_now();
             }
-            let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
-            assert_eq!(standing.by, "one");
+            assert_eq!(holder(&files).by, "one");
         });
-        let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
-        assert_eq!(standing.holder, None);
+        assert_eq!(holder(&files).holder, None);
     }
 
     #[test]
@@ -270,8 +271,7 @@ mod tests {
         assert!(files.monotonic().since(before) >= TAKE_OVER);
         // The dead one wakes up, and releases a lock that it has lost.
         drop(dead);
-        let standing = LockHolder::parse(&files.read_file(PATH).unwrap().content);
-        assert_eq!(standing.by, "two");
+        assert_eq!(holder(&files).by, "two");
         drop(next);
     }
 }

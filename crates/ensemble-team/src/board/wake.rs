@@ -166,21 +166,25 @@ mod tests {
     use super::super::check;
     use super::*;
 
-    fn calls(rest: &str) -> Vec<(PlannerWake, Vec<String>)> {
+    /// Each call with the tasks that it is about.
+    fn calls(rest: &str) -> Vec<(PlannerWake, String)> {
         let board = format!("version: 1\n{rest}");
         let state = check(&board, std::path::Path::new("state.yaml")).unwrap();
-        let names =
-            |call: PlannerCall| (call.wake, call.about.iter().map(Name::to_string).collect());
-        wake(&state).into_iter().map(names).collect()
+        let about = |call: &PlannerCall| call.about.iter().map(Name::to_string).collect::<Vec<_>>();
+        wake(&state).iter().map(|call| (call.wake, about(call).join(" "))).collect()
+    }
+
+    fn called(wake: PlannerWake, about: &str) -> Vec<(PlannerWake, String)> {
+        vec![(wake, about.to_owned())]
     }
 
     const TASK: &str = "spec_ref: a.md, done_when: it works";
 
     #[test]
     fn empty_boards_and_drafts_need_planning() {
-        assert_eq!(calls("tasks: []\n"), [(PlannerWake::InitialPlanning, Vec::new())]);
+        assert_eq!(calls("tasks: []\n"), called(PlannerWake::InitialPlanning, ""));
         let drafts = "tasks:\n  - {id: a, status: DRAFT}\n";
-        assert_eq!(calls(drafts), [(PlannerWake::InitialPlanning, vec!["a".to_owned()])]);
+        assert_eq!(calls(drafts), called(PlannerWake::InitialPlanning, "a"));
         let over = "goal: {id: g, status: COMPLETED}\ntasks: []\n";
         assert_eq!(calls(over), []);
     }
@@ -202,14 +206,13 @@ mod tests {
              discovered:\n  - {{id: d, urgency: immediate, converted_to_task: null}}\n  \
              - {{id: e, urgency: deferred, converted_to_task: null}}\n"
         );
-        let told: Vec<(PlannerWake, Vec<String>)> = calls(&board);
         let expected = [
             (PlannerWake::BlockedTasks, "a"),
             (PlannerWake::IntegrationFailed, "b"),
             (PlannerWake::HypothesisExhausted, "c"),
             (PlannerWake::ImmediateDiscovery, "d"),
         ];
-        assert_eq!(told, expected.map(|(wake, id)| (wake, vec![id.to_owned()])));
+        assert_eq!(calls(&board), expected.map(|(wake, id)| (wake, id.to_owned())));
     }
 
     #[test]
@@ -217,20 +220,20 @@ mod tests {
         let approved = format!(
             "tasks:\n  - {{id: a, status: APPROVED, approved_by: rev, assigned_to: x, {TASK}, merge_error: checked out}}\n"
         );
-        assert_eq!(calls(&approved), [(PlannerWake::IntegrationFailed, vec!["a".to_owned()])]);
+        assert_eq!(calls(&approved), called(PlannerWake::IntegrationFailed, "a"));
         assert_eq!(calls(&approved.replace(", merge_error: checked out", "")), []);
 
         let failed = format!("tasks:\n  - {{id: a, status: UNCLAIMED, failed_by: [x], {TASK}}}\n");
         let agents = |names: &str| format!("{failed}agents: {{{names}}}\n");
         assert_eq!(calls(&failed), [], "no coder has come yet");
         let alone = agents("x: {role: coder, status: IDLE}");
-        assert_eq!(calls(&alone), [(PlannerWake::HypothesisExhausted, vec!["a".to_owned()])]);
+        assert_eq!(calls(&alone), called(PlannerWake::HypothesisExhausted, "a"));
         let two = agents("x: {role: coder, status: IDLE}, y: {role: coder, status: IDLE}");
         assert_eq!(calls(&two), []);
 
         let lost = "history: [{time: 2026-01-01T00:00:00Z, event: coder_claim_released, reason: the lease ran out}]";
         let tasks = format!("tasks:\n  - {{id: a, status: UNCLAIMED, {TASK}, {lost}}}\n");
-        assert_eq!(calls(&tasks), [(PlannerWake::AgentGone, vec!["a".to_owned()])]);
+        assert_eq!(calls(&tasks), called(PlannerWake::AgentGone, "a"));
         let free = format!("{tasks}agents: {{y: {{role: coder, status: IDLE}}}}\n");
         assert_eq!(calls(&free), [], "a free coder takes it");
         let given = tasks.replace("the lease ran out", "given back");

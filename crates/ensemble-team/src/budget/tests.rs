@@ -2,7 +2,7 @@ use ensemble_core::message::Timestamp;
 use ensemble_core::proto::testing::name;
 
 use super::*;
-use ensemble_usage::{Prices, Tokens};
+use ensemble_usage::{Prices, Tokens, UsageEntry, UsageEvent};
 
 fn usd(usd: f64) -> BudgetLimit {
     BudgetLimit { usd: Some(usd), tokens: None }
@@ -13,10 +13,9 @@ fn spent(usd: f64) -> UsageTotals {
     let prices = format!("as_of: now\nmodels:\n  - {{model: m, input: {usd:?}, output: 0}}\n");
     let prices = Prices::parse(&prices, "prices.yaml".as_ref()).unwrap();
     let tokens = Tokens { input: 1_000_000, ..Tokens::default() };
-    let what =
-        ensemble_usage::UsageEvent::Request { model: "m".to_owned(), tokens, cost_usd: None };
+    let what = UsageEvent::Request { model: "m".to_owned(), tokens, cost_usd: None };
     let mut spent = UsageTotals::default();
-    spent.add([&ensemble_usage::UsageEntry { at: Timestamp::from_unix_millis(0), what }], &prices);
+    spent.add([&UsageEntry { at: Timestamp::from_unix_millis(0), what }], &prices);
     spent
 }
 
@@ -54,11 +53,12 @@ fn a_limit_is_reached_by_what_its_scope_has_used() {
 fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
     let home = tempfile::tempdir().unwrap();
     let file = BudgetFile::open(home.path());
-    let is_free =
-        |task: Option<&str>, agent: &str| file.obstacle(task, &name(agent)).unwrap().is_none();
+    let is_free = |task, agent| file.obstacle(task, &name(agent)).unwrap().is_none();
     assert!(is_free(Some("t1"), "w1"), "there is no file");
-    let overrun =
-        |scope: &BudgetScope, limit| BudgetOverrun { scope: scope.clone(), limit, used: usd(9.0) };
+    let overrun = |scope: &BudgetScope, limit| {
+        let (scope, limit) = (scope.clone(), usd(limit));
+        BudgetOverrun { scope, limit, used: usd(9.0) }
+    };
     let (agent, task) = (BudgetScope::Agent(name("w1")), BudgetScope::Task("t1".to_owned()));
     let now = Timestamp::from_unix_millis(1_000);
     let park = |over: Vec<BudgetOverrun>, now: Timestamp| {
@@ -67,19 +67,12 @@ fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
         locked.write().unwrap();
         new.len()
     };
-    assert_eq!(park(vec![overrun(&agent, usd(1.0)), overrun(&task, usd(1.0))], now), 2);
-    assert_eq!(
-        [
-            is_free(None, "w1"),
-            is_free(None, "w2"),
-            is_free(Some("t1"), "w2"),
-            is_free(Some("t2"), "w2")
-        ],
-        [false, true, false, true]
-    );
+    assert_eq!(park(vec![overrun(&agent, 1.0), overrun(&task, 1.0)], now), 2);
+    assert_eq!([is_free(None, "w1"), is_free(Some("t1"), "w2")], [false, false]);
+    assert_eq!([is_free(None, "w2"), is_free(Some("t2"), "w2")], [true, true]);
     // The next look sees the same, and one of them has ended.
     let later = Timestamp::from_unix_millis(2_000);
-    assert_eq!(park(vec![overrun(&agent, usd(1.0))], later), 0);
+    assert_eq!(park(vec![overrun(&agent, 1.0)], later), 0);
     assert_eq!(file.parked().unwrap()[0].since, now);
     assert!(is_free(Some("t1"), "w2"));
 
@@ -93,10 +86,8 @@ fn what_is_parked_stands_in_the_way_until_more_is_allowed() {
     assert_eq!(locked.allowed().collect::<Vec<_>>(), [(agent.clone(), more)]);
     drop(locked);
     // It is not enough: that is another overrun.
-    assert_eq!(
-        park(vec![overrun(&agent, usd(3.5)), overrun(&BudgetScope::Team, usd(1.0))], later),
-        2
-    );
+    let over = vec![overrun(&agent, 3.5), overrun(&BudgetScope::Team, 1.0)];
+    assert_eq!(park(over, later), 2);
     assert!(!is_free(None, "w2"), "the team is parked");
 }
 

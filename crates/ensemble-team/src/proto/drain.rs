@@ -122,13 +122,10 @@ mod tests {
     }
 
     fn team() -> TeamDrain {
-        let roles = [
-            ("boss", "conductor"),
-            ("router", "dispatch"),
-            ("ann", "worker"),
-            ("bob", "code-reviewer"),
-        ];
-        TeamDrain::new(roles.map(|(agent, role)| (name(agent), name(role))))
+        let leads = [("boss", "conductor"), ("router", "dispatch")];
+        let others = [("ann", "worker"), ("bob", "code-reviewer")];
+        let members = leads.into_iter().chain(others);
+        TeamDrain::new(members.map(|(agent, role)| (name(agent), name(role))))
     }
 
     fn asked(machine: &mut TeamDrain, event: Event) -> Vec<Effect> {
@@ -170,11 +167,9 @@ mod tests {
         asked(&mut tier, Event::Begin);
         let mut over = TeamDrain::new([]);
         assert_eq!(asked(&mut over, Event::Begin).len(), 1, "an empty team is over at once");
-        let events = || {
-            [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("stranger"))].into_iter()
-        };
+        let events = [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("stranger"))];
         for (machine, moves) in [(team(), 1), (tier, 0), (over, 0)] {
-            for (number, event) in events().enumerate() {
+            for (number, event) in events.clone().into_iter().enumerate() {
                 let mut machine = machine.clone();
                 let before = machine.state.clone();
                 let effects = asked(&mut machine, event);

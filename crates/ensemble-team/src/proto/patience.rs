@@ -167,12 +167,11 @@ mod tests {
             [states[2], wait, State::Idle],
             [State::Over, wait, State::Idle],
         ];
+        let events = [Event::Started, Event::Told, Event::Finished];
         for (state, row) in states.into_iter().zip(table) {
-            for (event, expected) in
-                [Event::Started, Event::Told, Event::Finished].into_iter().zip(row)
-            {
-                let mut machine =
-                    RolePatience { state, ..RolePatience::new(WaitLimits::dispatch()) };
+            for (event, expected) in events.into_iter().zip(row) {
+                let mut machine = RolePatience::new(WaitLimits::dispatch());
+                machine.state = state;
                 machine.handle(at(0), event);
                 assert_eq!(machine.state, expected, "{state:?} {event:?}");
                 assert_eq!(drain(&mut machine), []);

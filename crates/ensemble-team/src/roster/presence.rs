@@ -305,12 +305,9 @@ mod tests {
         in_pane("claude", "claude", screen, |_| {})
     }
 
-    fn in_pane(
-        profile: &str,
-        command: &str,
-        screen: &str,
-        change: fn(&mut PaneState),
-    ) -> PaneObservation {
+    type Change = fn(&mut PaneState);
+
+    fn in_pane(profile: &str, command: &str, screen: &str, change: Change) -> PaneObservation {
         let mut pane = PaneState::default();
         (pane.bound, pane.pid, pane.command) = (true, 7, command.to_owned());
         pane.screen = screen.lines().map(str::to_owned).collect();
@@ -342,16 +339,16 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_gone_whatever_else_is_known() {
-        let gone = [
+        let busy = |change: Change| in_pane("claude", "claude", BUSY, change);
+        for sight in [
             PaneObservation::NotStarted,
             PaneObservation::Missing(Deferral::PaneGone),
             PaneObservation::Missing(Deferral::ServerGone),
-            in_pane("claude", "claude", BUSY, |pane| pane.dead = true),
-            in_pane("claude", "claude", BUSY, |pane| pane.bound = false),
-            in_pane("claude", "claude", BUSY, |pane| (pane.bound, pane.pid) = (false, 0)),
+            busy(|pane| pane.dead = true),
+            busy(|pane| pane.bound = false),
+            busy(|pane| (pane.bound, pane.pid) = (false, 0)),
             in_pane("claude", "bash", "user@host:~$", |_| {}),
-        ];
-        for sight in gone {
+        ] {
             assert_eq!(row(&sight, false), [State::Gone; 4], "{sight:?}");
         }
         assert!(!row(&PaneObservation::Opening, false).contains(&State::Gone));
@@ -427,7 +424,8 @@ mod tests {
     #[test]
     fn the_evidence_is_named() {
         let mut evidence = PresenceEvidence::new(MemberState::Up, claude(LIMIT));
-        assert!(presence(&evidence).why.contains("resets 3pm"), "{:?}", presence(&evidence));
+        let limited = presence(&evidence).why;
+        assert!(limited.contains("resets 3pm"), "{limited}");
         evidence.sight = PaneObservation::NoPane;
         evidence.holds = vec!["task-1".to_owned(), "task-2".to_owned()];
         assert_eq!(presence(&evidence).why, "holds task-1, task-2");

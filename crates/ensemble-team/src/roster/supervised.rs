@@ -115,32 +115,33 @@ mod tests {
         (home, roster)
     }
 
-    fn enrolment() -> Enrolment {
-        Enrolment::new(name("coder-1"), name("coder"), "generic", at(1))
+    fn enrol(roster: &Roster) -> Member {
+        let enrolment = Enrolment::new(name("coder-1"), name("coder"), "generic", at(1));
+        roster.enrol(&enrolment).unwrap().unwrap()
+    }
+
+    /// Dismisses the supervisor of a row; returns the new row.
+    fn dismiss(roster: &Roster, row: &Member, farewell: SupervisorFarewell) -> Member {
+        roster.dismiss(&row.name, row.supervisor.unwrap(), farewell, at(2)).unwrap();
+        roster.get(&row.name).unwrap().unwrap()
     }
 
     #[test]
     fn a_supervised_agent_has_a_row_while_its_supervisor_runs() {
         let (_home, roster) = bed();
-        let row = roster.enrol(&enrolment()).unwrap().unwrap();
+        let row = enrol(&roster);
         assert_eq!((row.state, row.generation), (MemberState::Up, 1));
         assert!(row.is_supervised_alone() && row.supervisor.unwrap().lives());
-        let supervisor = row.supervisor.unwrap();
-        roster.dismiss(&row.name, supervisor, SupervisorFarewell::Ended, at(2)).unwrap();
-        let row = roster.get(&row.name).unwrap().unwrap();
+        let row = dismiss(&roster, &row, SupervisorFarewell::Ended);
         assert_eq!(row.state, MemberState::Shutdown);
         assert_eq!(row.ended.map(|ended| ended.how), Some(EndCause::Exited));
-        assert_eq!(roster.enrol(&enrolment()).unwrap().unwrap().generation, 2);
+        assert_eq!(enrol(&roster).generation, 2);
     }
 
     #[test]
     fn an_agreed_shutdown_is_left_to_the_departure() {
         let (_home, roster) = bed();
-        let row = roster.enrol(&enrolment()).unwrap().unwrap();
-        roster
-            .dismiss(&row.name, row.supervisor.unwrap(), SupervisorFarewell::Agreed, at(2))
-            .unwrap();
-        let row = roster.get(&row.name).unwrap().unwrap();
+        let row = dismiss(&roster, &enrol(&roster), SupervisorFarewell::Agreed);
         assert_eq!((row.state, row.supervisor.is_some()), (MemberState::Leaving, true));
     }
 
@@ -151,17 +152,15 @@ mod tests {
         (started.command, started.generation) = (Some("ensemble agent supervise".to_owned()), 4);
         started.pass_sha256 = Some(Digest::of(b"pass"));
         roster.change(&started.name, |_| Ok(Some(started.clone()))).unwrap();
-        let row = roster.enrol(&enrolment()).unwrap().unwrap();
+        let row = enrol(&roster);
         assert_eq!((row.generation, row.pass_sha256), (4, started.pass_sha256));
-        let supervisor = row.supervisor.unwrap();
-        roster.dismiss(&row.name, supervisor, SupervisorFarewell::Ended, at(2)).unwrap();
-        assert_eq!(roster.get(&row.name).unwrap(), Some(started));
+        assert_eq!(dismiss(&roster, &row, SupervisorFarewell::Ended), started);
     }
 
     #[test]
     fn a_supervisor_that_came_later_is_not_taken_out() {
         let (_home, roster) = bed();
-        let row = roster.enrol(&enrolment()).unwrap().unwrap();
+        let row = enrol(&roster);
         let other = SupervisorProcess { pid: 1, started: Some(1) };
         roster.dismiss(&row.name, other, SupervisorFarewell::Ended, at(2)).unwrap();
         assert_eq!(roster.get(&row.name).unwrap(), Some(row));

@@ -68,25 +68,15 @@ fn no_roster_is_an_empty_one_and_reading_makes_none() {
 fn a_damaged_file_is_an_error_of_its_own_and_is_kept() {
     let (_home, roster) = roster();
     put(&roster, &member("good"));
+    let rest = "role: worker\nprovider: x\nmailbox: m\nsince: \"2026-01-01T00:00:00Z\"\n";
     let bad = [
         ("broken", "name: [\n", "broken.yaml"),
-        (
-            "newer",
-            "version: 2\nname: newer\nrole: worker\nprovider: x\nmailbox: newer\nstate: up\nsince: \"2026-01-01T00:00:00Z\"\n",
-            "version",
-        ),
-        (
-            "other",
-            "name: another\nrole: worker\nprovider: x\nmailbox: m\nstate: up\nsince: \"2026-01-01T00:00:00Z\"\n",
-            "another",
-        ),
-        (
-            "unknown",
-            "name: unknown\nrole: worker\nprovider: x\nmailbox: m\nstate: asleep\nsince: \"2026-01-01T00:00:00Z\"\n",
-            "asleep",
-        ),
-    ];
-    for (file, text, _) in bad {
+        ("newer", "version: 2\nname: newer\nstate: up\n", "version"),
+        ("other", "name: another\nstate: up\n", "another"),
+        ("unknown", "name: unknown\nstate: asleep\n", "asleep"),
+    ]
+    .map(|(file, begin, said)| (file, format!("{begin}{rest}"), said));
+    for (file, text, _) in &bad {
         std::fs::write(roster.dir().join(format!("{file}.yaml")), text).unwrap();
     }
     let (members, errors) = roster.entries().unwrap();
@@ -117,11 +107,10 @@ fn a_change_sees_what_is_there_and_may_leave_it() {
     assert_eq!(roster.change(&name("w"), Ok).unwrap(), None);
     put(&roster, &member("w"));
     let path = roster.dir().join("w.yaml");
-    let inode =
-        |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
-    let before = inode(&path);
+    let inode = || std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+    let before = inode();
     let left = roster.change(&name("w"), |_| Ok(None)).unwrap();
-    assert_eq!((left, inode(&path)), (Some(member("w")), before));
+    assert_eq!((left, inode()), (Some(member("w")), before));
     let refused = roster.change(&name("w"), |_| Err(Error::malformed("x", "y", "z")));
     assert!(refused.is_err());
     let misnamed = roster.change(&name("w"), |_| Ok(Some(member("v"))));

@@ -106,12 +106,8 @@ mod tests {
 
     #[test]
     fn cycles_do_not_wait_for_each_other() {
-        let steps = [
-            (TddPhase::Red, "a"),
-            (TddPhase::Red, "b"),
-            (TddPhase::Green, "a"),
-            (TddPhase::Green, "b"),
-        ];
+        use TddPhase::{Green, Red};
+        let steps = [(Red, "a"), (Red, "b"), (Green, "a"), (Green, "b")];
         assert_eq!(check_cycles(steps.map(|(phase, cycle)| (Some(phase), cycle))), Ok(()));
     }
 }

@@ -15,19 +15,25 @@ fn team() -> Vec<Member> {
     vec![made("a", 10), made("b", 20), ended]
 }
 
-fn ask(
-    pass: Option<&str>,
-    line: &[(u32, u64)],
-    claimed: &str,
-) -> Result<CallerIdentity, NameRefusal> {
+type Answer = Result<CallerIdentity, NameRefusal>;
+
+fn ask(pass: Option<&str>, line: &[(u32, u64)], claimed: &str) -> Answer {
     let mut asking = CallerEvidence { line: line.to_vec(), ..CallerEvidence::new() };
     asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
-    let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-    identify(&team(), &asking, claimed.as_ref(), OutsiderPolicy::Refuse)
+    ask_team(&team(), &asking, claimed)
 }
 
-fn known(called: &str, proof: IdentityProof) -> Result<CallerIdentity, NameRefusal> {
-    Ok(CallerIdentity { name: Some(called).filter(|c| !c.is_empty()).map(name), proof })
+fn ask_team(team: &[Member], asking: &CallerEvidence, claimed: &str) -> Answer {
+    identify(team, asking, named(claimed).as_ref(), OutsiderPolicy::Refuse)
+}
+
+/// The name; none if it is empty.
+fn named(called: &str) -> Option<Name> {
+    Some(called).filter(|called| !called.is_empty()).map(name)
+}
+
+fn known(called: &str, proof: IdentityProof) -> Answer {
+    Ok(CallerIdentity { name: named(called), proof })
 }
 
 const A: &[(u32, u64)] = &[(99, 99), (10, 10), (1, 1)];
@@ -76,21 +82,16 @@ fn outsiders_have_names_of_their_own() {
     assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", IdentityProof::Claimed));
     assert_eq!(ask(None, OUTSIDE, "c"), known("c", IdentityProof::Claimed));
     assert_eq!(ask(None, OUTSIDE, "a"), Err(NameRefusal::Outsider { claimed: name("a") }));
-    let allowed =
-        identify(&team(), &CallerEvidence::new(), Some(&name("a")), OutsiderPolicy::Allow);
+    let nobody = CallerEvidence::new();
+    let allowed = identify(&team(), &nobody, Some(&name("a")), OutsiderPolicy::Allow);
     assert_eq!(allowed, known("a", IdentityProof::Claimed));
-    let empty = identify(
-        &[],
-        &CallerEvidence::new().with_pass("x"),
-        Some(&name("a")),
-        OutsiderPolicy::Refuse,
-    );
-    assert_eq!(empty, known("a", IdentityProof::Claimed));
+    let in_an_empty_team = ask_team(&[], &nobody.with_pass("x"), "a");
+    assert_eq!(in_an_empty_team, known("a", IdentityProof::Claimed));
 }
 
 #[test]
 fn a_message_says_how_its_sender_is_known() {
-    let proof = |asked: Result<CallerIdentity, NameRefusal>| asked.unwrap().sender_proof();
+    let proof = |asked: Answer| asked.unwrap().sender_proof();
     assert_eq!(proof(ask(Some("a"), A, "")), Some(SenderProof::Pass));
     assert_eq!(proof(ask(None, A, "a")), Some(SenderProof::Pane));
     assert_eq!(proof(ask(None, OUTSIDE, "")), Some(SenderProof::Person));
@@ -108,10 +109,8 @@ fn a_pid_that_is_used_again_is_another_process() {
 #[test]
 fn the_nearest_pane_decides() {
     // b's pane was opened from within a's.
-    assert_eq!(
-        ask(None, &[(99, 99), (20, 20), (10, 10)], ""),
-        known("b", IdentityProof::ProcessTree)
-    );
+    let nested = ask(None, &[(99, 99), (20, 20), (10, 10)], "");
+    assert_eq!(nested, known("b", IdentityProof::ProcessTree));
 }
 
 #[test]
@@ -119,10 +118,7 @@ fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
     // No process has this number: /proc/sys/kernel/pid_max is at most 2^22.
     let hidden = |pane| CallerEvidence::new().with_hidden_pane("/tmp/s,4194305,0", pane);
     let team = [team().remove(0), team().remove(2)];
-    let ask = |asking: &CallerEvidence, claimed: &str| {
-        let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
-        identify(&team, asking, claimed.as_ref(), OutsiderPolicy::Refuse)
-    };
+    let ask = |asking: &CallerEvidence, claimed| ask_team(&team, asking, claimed);
     assert_eq!(ask(&hidden("%1"), ""), known("a", IdentityProof::HiddenPane));
     assert_eq!(ask(&hidden("%1"), "a"), known("a", IdentityProof::HiddenPane));
     assert!(matches!(ask(&hidden("%1"), "free"), Err(NameRefusal::Mismatch { .. })));
@@ -143,13 +139,14 @@ fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
 #[test]
 fn a_sandbox_in_a_pane_of_another_multiplexer_is_known_by_that_pane() {
     let mut team = [team().remove(0), team().remove(2)];
-    let asking = |pane: &str| CallerEvidence::new().with_hosted_panes(vec![pane.to_owned()]);
     let bind = |member: &mut Member, pid: u32, started: Option<u64>| {
         let binding = member.binding.as_mut().unwrap();
         (binding.id, binding.pid, binding.started) = ("herdr:w1:p1".to_owned(), pid, started);
     };
-    let ask =
-        |team: &[Member], pane: &str| identify(team, &asking(pane), None, OutsiderPolicy::Refuse);
+    let ask = |team: &[Member], pane: &str| {
+        let asking = CallerEvidence::new().with_hosted_panes(vec![pane.to_owned()]);
+        ask_team(team, &asking, "")
+    };
     // No process has this number.
     bind(&mut team[0], 4_194_305, Some(1));
     assert_eq!(ask(&team, "herdr:w1:p1"), known("a", IdentityProof::HiddenPane));
@@ -167,6 +164,5 @@ fn a_real_process_has_a_line() {
     let started = process::start_time(parent);
     ours.binding = Some(binding(Path::new("/tmp/s"), parent, started));
     let asking = CallerEvidence::new().with_process(std::process::id());
-    let identity = identify(&[ours], &asking, None, OutsiderPolicy::Refuse);
-    assert_eq!(identity, known("ours", IdentityProof::ProcessTree));
+    assert_eq!(ask_team(&[ours], &asking, ""), known("ours", IdentityProof::ProcessTree));
 }
