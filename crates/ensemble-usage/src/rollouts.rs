@@ -250,11 +250,7 @@ mod tests {
         let second = rollout(home.path(), "2", &here, 12, &[(13, quoted)]);
         let mut rollouts = Rollouts::new(home.path());
         let (found, unclear) = rollouts.of(&claims, &BTreeSet::new(), &mut ReadingLimit::none());
-        assert_eq!(
-            found,
-            BTreeMap::new(),
-            "a rollout that could be of two agents counts for neither"
-        );
+        assert_eq!(found, BTreeMap::new(), "it could be of two agents");
         let paths: Vec<&Path> = unclear.iter().map(|it| it.path.as_path()).collect();
         assert_eq!(paths, [&first, &second]);
         assert_eq!(unclear[0].agents.len(), 2);

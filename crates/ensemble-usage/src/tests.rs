@@ -30,9 +30,15 @@ fn read(program: RecordedProgram, files: &[PathBuf]) -> Vec<UsageEntry> {
     records.entries().to_vec()
 }
 
-fn spent(program: RecordedProgram, lines: &[Value]) -> UsageTotals {
+/// A directory, and the file of a record in it.
+fn home() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().expect("a directory");
-    let file = home.path().join("record.jsonl");
+    let file = home.path().join("a.jsonl");
+    (home, file)
+}
+
+fn spent(program: RecordedProgram, lines: &[Value]) -> UsageTotals {
+    let (_home, file) = home();
     put(&file, lines);
     let mut spent = UsageTotals::default();
     spent.add(&read(program, &[file]), &Prices::built_in());
@@ -72,14 +78,9 @@ fn the_lines_of_one_answer_of_claude_count_once() {
     ];
     let spent = spent(RecordedProgram::Claude, &lines);
     assert_eq!((spent.turns, spent.requests, spent.seconds), (2, 3, 5 + 3));
-    let expected = Tokens {
-        input: 3_000,
-        cache_write: 600,
-        cache_write_hour: 300,
-        cache_read: 30_000,
-        output: 600,
-    };
-    assert_eq!(spent.tokens, expected);
+    let (cache_write, cache_write_hour, cache_read) = (600, 300, 30_000);
+    let cached = Tokens { cache_write, cache_write_hour, cache_read, ..Tokens::default() };
+    assert_eq!(spent.tokens, Tokens { input: 3_000, output: 600, ..cached });
     // 3,000 at 5, 600 at 6.25, 300 at 10, 30,000 at 0.5 and 600 at 25 dollars a million.
     assert!((spent.cost_usd - 0.051_75).abs() < 1e-9, "{}", spent.cost_usd);
     assert_eq!(spent.unpriced_tokens, 0);
@@ -87,8 +88,8 @@ fn the_lines_of_one_answer_of_claude_count_once() {
 
 #[test]
 fn subagents_count_for_their_agent_and_a_resumed_session_counts_once() {
-    let home = tempfile::tempdir().expect("a directory");
-    let (first, second) = (home.path().join("a.jsonl"), home.path().join("b.jsonl"));
+    let (home, first) = home();
+    let second = home.path().join("b.jsonl");
     put(&first, &[claude_turn(1), claude_answer(2, "m1", 10)]);
     put(&second, &[claude_answer(2, "m1", 10), claude_answer(3, "m2", 10)]);
     std::fs::create_dir_all(home.path().join("b/subagents")).expect("a directory");
@@ -108,14 +109,11 @@ fn codex_count(second: u32, total: [u64; 3], last: [u64; 3]) -> Value {
 
 #[test]
 fn codex_counts_what_its_sum_grows_by() {
-    let context =
-        json!({"timestamp": at(1), "type": "turn_context", "payload": {"model": "gpt-5-codex"}});
-    let started =
-        json!({"timestamp": at(1), "type": "event_msg", "payload": {"type": "task_started"}});
-    let limits = json!({"timestamp": at(4), "type": "event_msg", "payload": {"type": "token_count", "info": null}});
+    let line = |second, kind: &str, payload: Value| json!({"timestamp": at(second), "type": kind, "payload": payload});
+    let limits = line(4, "event_msg", json!({"type": "token_count", "info": null}));
     let lines = [
-        context,
-        started,
+        line(1, "turn_context", json!({"model": "gpt-5-codex"})),
+        line(1, "event_msg", json!({"type": "task_started"})),
         codex_count(2, [1_000, 400, 50], [1_000, 400, 50]),
         codex_count(3, [1_000, 400, 50], [1_000, 400, 50]),
         limits,
@@ -125,10 +123,8 @@ fn codex_counts_what_its_sum_grows_by() {
     ];
     let spent = spent(RecordedProgram::Codex, &lines);
     assert_eq!((spent.turns, spent.requests, spent.seconds), (1, 3, 5));
-    assert_eq!(
-        (spent.tokens.input, spent.tokens.cache_read, spent.tokens.output),
-        (1_800, 1_400, 100)
-    );
+    let tokens = spent.tokens;
+    assert_eq!((tokens.input, tokens.cache_read, tokens.output), (1_800, 1_400, 100));
     assert_eq!(spent.models.keys().collect::<Vec<_>>(), ["gpt-5-codex"]);
 }
 
@@ -156,14 +152,13 @@ fn opencode_says_a_message_by_its_id_and_its_own_cost() {
 #[test]
 fn gemini_writes_a_message_again_when_it_knows_more() {
     let answer = |second: u32, tokens: Value| json!({"id": "g1", "timestamp": at(second), "type": "gemini", "model": "gemini-2.5-pro", "tokens": tokens});
+    let known =
+        json!({"input": 500, "output": 20, "cached": 100, "thoughts": 30, "tool": 5, "total": 555});
     let lines = [
         json!({"sessionId": "s", "startTime": at(0)}),
         json!({"id": "u1", "timestamp": at(1), "type": "user", "content": "go"}),
         answer(2, Value::Null),
-        answer(
-            3,
-            json!({"input": 500, "output": 20, "cached": 100, "thoughts": 30, "tool": 5, "total": 555}),
-        ),
+        answer(3, known),
         json!({"$set": {"lastUpdated": at(3)}}),
     ];
     let spent = spent(RecordedProgram::Gemini, &lines);
@@ -174,34 +169,31 @@ fn gemini_writes_a_message_again_when_it_knows_more() {
 
 #[test]
 fn a_growing_file_is_read_on_and_a_replaced_one_anew() {
-    let home = tempfile::tempdir().expect("a directory");
-    let file = home.path().join("a.jsonl");
-    let files = std::slice::from_ref(&file);
+    let (_home, file) = home();
     let mut records = UsageRecords::new(RecordedProgram::Claude);
-    records.update(files, &mut ReadingLimit::none());
-    assert_eq!(records.entries().len(), 0, "it is not there yet");
+    let mut count = || {
+        records.update(std::slice::from_ref(&file), &mut ReadingLimit::none());
+        records.entries().len()
+    };
+    assert_eq!(count(), 0, "it is not there yet");
     put(&file, &[claude_turn(1)]);
     // The program is in the middle of a line.
     let half = claude_answer(2, "m1", 1).to_string();
     let mut open = std::fs::OpenOptions::new().append(true).open(&file).expect("a file");
     open.write_all(&half.as_bytes()[..50]).expect("a part");
-    records.update(files, &mut ReadingLimit::none());
-    assert_eq!(records.entries().len(), 1);
+    assert_eq!(count(), 1);
     open.write_all(&half.as_bytes()[50..]).expect("the rest");
     open.write_all(b"\n").expect("its end");
-    records.update(files, &mut ReadingLimit::none());
-    records.update(files, &mut ReadingLimit::none());
-    assert_eq!(records.entries().len(), 2);
+    assert_eq!([count(), count()], [2, 2]);
     std::fs::remove_file(&file).expect("it goes");
     put(&file, &[claude_turn(9)]);
-    records.update(files, &mut ReadingLimit::none());
+    assert_eq!(count(), 1);
     assert_eq!(records.entries().iter().map(|entry| entry.at).collect::<Vec<_>>(), [stamp(9)]);
 }
 
 #[test]
 fn what_is_no_record_counts_as_nothing() {
-    let home = tempfile::tempdir().expect("a directory");
-    let file = home.path().join("a.jsonl");
+    let (home, file) = home();
     std::fs::write(&file, b"\xff\xfe\n{}\n[1]\n{\"type\": 7}\nnull\n\n{\"timestamp\": \"soon\"}\n")
         .expect("a file");
     let link = home.path().join("link.jsonl");
@@ -226,6 +218,7 @@ fn record(second: u32, kind: &str, actor: &str, data: Value) -> Record {
 fn a_request_counts_for_the_task_that_its_agent_held() {
     let message = json!({"id": "m", "mailbox": "w1", "epoch": 1});
     let stored = json!({"id": "m", "mailbox": "w1", "task_id": "mail-task"});
+    let step = json!({"task_id": "step-task", "step_index": 0, "epoch": 3});
     let board = |what: &str, status: &str| json!({"revision": 1, "steps": [{"what": what, "task": "board-task", "status": status, "agent": "w1"}]});
     let log = [
         record(0, "message.stored", "lead", stored),
@@ -234,74 +227,50 @@ fn a_request_counts_for_the_task_that_its_agent_held() {
         record(25, "board.written", "w1", board("task.iteration", "CLAIMED")),
         record(30, "board.written", "w1", board("task.ready_for_review", "READY_FOR_REVIEW")),
         record(40, "message.settled", "w1", message),
-        record(
-            45,
-            "step.taken",
-            "w1",
-            json!({"task_id": "step-task", "step_index": 0, "epoch": 3}),
-        ),
+        record(45, "step.taken", "w1", step),
     ];
     assert!(log.iter().all(|record| RecordType::new(record.kind.as_str()).is_ok()));
     let mut held = HeldTasks::default();
     log.iter().for_each(|record| held.apply_record(record));
     let at = |second| held.task_at("w1", stamp(second));
-    assert_eq!(
-        [9, 10, 19, 20, 26, 30, 39, 40, 44, 45, 59].map(at),
-        [
-            None,
-            Some("mail-task"),
-            Some("mail-task"),
-            Some("board-task"),
-            Some("board-task"),
-            Some("mail-task"),
-            Some("mail-task"),
-            None,
-            None,
-            Some("step-task"),
-            Some("step-task"),
-        ]
-    );
+    assert_eq!([9, 40, 44].map(at), [None; 3]);
+    assert_eq!([10, 19, 30, 39].map(at), [Some("mail-task"); 4]);
+    assert_eq!([20, 26].map(at), [Some("board-task"); 2]);
+    assert_eq!([45, 59].map(at), [Some("step-task"); 2]);
     assert_eq!(held.task_at("w2", stamp(20)), None);
 
-    let home = tempfile::tempdir().expect("a directory");
-    let file = home.path().join("a.jsonl");
-    let answers =
-        [5, 12, 22, 35, 50].map(|second| claude_answer(second, &format!("m{second}"), 10));
-    put(&file, &answers);
-    let mut session = AgentSession::new(Name::new("w1").expect("a name"));
+    let (_home, file) = home();
+    let answer = |second| claude_answer(second, &format!("m{second}"), 10);
+    put(&file, &[5, 12, 22, 35, 50].map(answer));
+    let w1 = Name::new("w1").expect("a name");
+    let mut session = AgentSession::new(w1.clone());
     session.provider = "claude".to_owned();
     session.add_record(&file);
     session.add_record(&file);
     let mut team = TeamRecords::default();
     team.update([&session], &mut ReadingLimit::none());
     let usage = team.usage(&held, &Prices::built_in());
-    let w1 = &usage[&Name::new("w1").expect("a name")];
-    assert_eq!(w1.spent.requests, 5);
-    let requests = |task: &str| w1.tasks[task].requests;
-    assert_eq!((requests("mail-task"), requests("board-task"), requests("step-task")), (2, 1, 1));
-    let tasks = by_task(&usage);
-    assert_eq!(tasks["mail-task"].requests, 2);
+    assert_eq!(usage[&w1].spent.requests, 5);
+    let requests = |task: &str| usage[&w1].tasks[task].requests;
+    assert_eq!(["mail-task", "board-task", "step-task"].map(requests), [2, 1, 1]);
+    assert_eq!(by_task(&usage)["mail-task"].requests, 2);
 }
 
 #[test]
 fn prices_fit_names_and_their_versions_alone() {
     let prices = Prices::built_in();
     let model = |name: &str| prices.of(name).map(|price| price.model.as_str());
-    assert_eq!(model("claude-opus-4-5"), Some("claude-opus-4-5"));
-    assert_eq!(model("claude-opus-4-5-20251101"), Some("claude-opus-4-5"));
+    let opus = ["claude-opus-4-5", "claude-opus-4-5-20251101"];
+    assert_eq!(opus.map(model), [Some("claude-opus-4-5"); 2]);
     assert_eq!(model("anthropic/claude-opus-5[1m]"), Some("claude-opus-5"));
-    assert_eq!(model("gpt-5-2025-08-07"), Some("gpt-5"));
-    assert_eq!(model("gpt-5.9"), None);
-    assert_eq!(model("gpt-5-pro"), Some("gpt-5-pro"));
-    assert_eq!(model(""), None);
+    let gpt = ["gpt-5-2025-08-07", "gpt-5-pro", "gpt-5.9", ""];
+    assert_eq!(gpt.map(model), [Some("gpt-5"), Some("gpt-5-pro"), None, None]);
     let own = "as_of: today\nmodels:\n  - {model: gpt-5, input: 1, output: 2}\n  - {model: local, input: 0, output: 0}\n";
     let own = Prices::parse(own, Path::new("prices.yaml")).expect("valid");
     let prices = prices.overridden_by(own);
     let input = |name: &str| prices.of(name).map(|price| price.input);
-    assert_eq!(
-        (input("gpt-5"), input("local"), input("gpt-5-pro")),
-        (Some(1.0), Some(0.0), Some(15.0))
-    );
+    let prices_of_input = ["gpt-5", "local", "gpt-5-pro"].map(input);
+    assert_eq!(prices_of_input, [Some(1.0), Some(0.0), Some(15.0)]);
     for wrong in [
         "models: []",
         "as_of: x\nmodels:\n  - {model: a, input: -1, output: 0}\n",
