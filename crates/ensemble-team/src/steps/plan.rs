@@ -318,28 +318,23 @@ mod tests {
     #[test]
     fn errors_name_file_and_field() {
         for (text, field) in [
-            ("task_id: a\nsteps: []", "steps: has 0"),
-            ("task_id: 'a b'\nsteps: [{agent: T, goal: g}]", "task_id: has blanks"),
-            ("task_id: a\nsteps: [{agent: T, goal: ' '}]", "steps[1].goal: is empty"),
-            ("task_id: a\nsteps: [{agent: ../T, goal: g}]", "line 2"),
-            ("task_id: a\nsteps: [{agent: T, goal: g, files: [/etc/x]}]", "leaves the project"),
-            ("task_id: a\nsteps: [{agent: T, gaol: g}]", "gaol"),
-            ("task_id: a\nsteps: [{agent: T, goal: g, fix_files: [a]}]", "needs `fix_by`"),
-            ("task_id: a\nsteps: [{agent: Watcher, goal: g}]", "steps[1].agent: `Watcher` is a"),
-            (
-                "task_id: a\nsteps: [{agent: T, goal: g, fix_by: operator}]",
-                "[1].fix_by: `operator`",
-            ),
-            ("task_id: a\nlease_seconds: 0\nsteps: [{agent: T, goal: g}]", "lease_seconds: is 0"),
-            ("task_id: a\npolicy: tdd\nsteps: [{agent: T, goal: g}]", "steps[1].phase: has no"),
-            (
-                "task_id: a\npolicy: tdd\nsteps: [{agent: T, goal: g, phase: green}]",
-                "begin with `red`",
-            ),
+            ("steps: []", "steps: has 0"),
+            ("steps: [{agent: T, goal: ' '}]", "steps[1].goal: is empty"),
+            ("steps: [{agent: ../T, goal: g}]", "line 2"),
+            ("steps: [{agent: T, goal: g, files: [/etc/x]}]", "leaves the project"),
+            ("steps: [{agent: T, gaol: g}]", "gaol"),
+            ("steps: [{agent: T, goal: g, fix_files: [a]}]", "needs `fix_by`"),
+            ("steps: [{agent: Watcher, goal: g}]", "steps[1].agent: `Watcher` is a"),
+            ("steps: [{agent: T, goal: g, fix_by: operator}]", "[1].fix_by: `operator`"),
+            ("lease_seconds: 0\nsteps: [{agent: T, goal: g}]", "lease_seconds: is 0"),
+            ("policy: tdd\nsteps: [{agent: T, goal: g}]", "steps[1].phase: has no"),
+            ("policy: tdd\nsteps: [{agent: T, goal: g, phase: green}]", "begin with `red`"),
         ] {
-            let error = error(text);
+            let error = error(&format!("task_id: a\n{text}"));
             assert!(error.contains(field) && error.contains("plan.yaml"), "{text}: {error}");
         }
+        let blanks = error("task_id: 'a b'\nsteps: [{agent: T, goal: g}]");
+        assert!(blanks.contains("task_id: has blanks"), "{blanks}");
     }
 
     #[test]

@@ -36,14 +36,14 @@ over_databases![
 
 use databases::{fewer, open_with};
 
-struct Bed {
-    home: tempfile::TempDir,
+pub(super) struct Bed {
+    pub(super) home: tempfile::TempDir,
     clock: Arc<SimClock>,
-    store: StepStore,
+    pub(super) store: StepStore,
 }
 
 impl Bed {
-    fn new(plans: &[&str]) -> Self {
+    pub(super) fn new(plans: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let clock = Arc::new(SimClock::new(Timestamp::from_unix_millis(0)));
         let store = open(home.path(), &clock);

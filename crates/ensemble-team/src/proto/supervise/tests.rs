@@ -1,10 +1,14 @@
 use std::time::Duration;
 
+use super::Event::{
+    Agreed, Asked, Claimed, Contended, Exited, Failed, Fenced, Gated, HandedOver, Left, Nothing,
+    Open, Pressed, Registered, SpawnFailed, Spawned, Start, Stop, Terminated, Withdrawn, Woken,
+};
 use super::*;
 use crate::proto::testing::variant;
 use ensemble_core::proto::testing::{at, drain, run};
 
-const CLAIMED: Event = Event::Claimed { is_new: true };
+const CLAIMED: Event = Claimed { is_new: true };
 
 fn fed(pace: SupervisePace, events: &[Event]) -> Supervise {
     let mut machine = Supervise::new(pace);
@@ -19,8 +23,7 @@ fn coder(events: &[Event]) -> Supervise {
     fed(SupervisePace::coder(), events)
 }
 
-const TO_A_RUNNING_AGENT: [Event; 5] =
-    [Event::Start, Event::Registered, CLAIMED, Event::Open, Event::Spawned];
+const TO_A_RUNNING_AGENT: [Event; 5] = [Start, Registered, CLAIMED, Open, Spawned];
 
 /// A supervisor whose agent runs.
 fn running(pace: SupervisePace) -> Supervise {
@@ -46,10 +49,6 @@ fn name(state: State) -> String {
 }
 
 fn states() -> Vec<(&'static str, Supervise)> {
-    use Event::{
-        Asked, Contended, Exited, Failed, Fenced, Gated, Nothing, Open, Pressed, Registered, Start,
-        Stop,
-    };
     let wait = Duration::from_secs(2);
     let closed = Gated(ControlGate::Closed);
     let with_notes = AgentExit { notes: true, ..exit(ProgramEnding::HandOver, true) };
@@ -80,9 +79,6 @@ fn states() -> Vec<(&'static str, Supervise)> {
 }
 
 fn events() -> Vec<(String, Event)> {
-    use Event::{Agreed, Asked, HandedOver, Left, Pressed, Stop, Terminated, Withdrawn};
-    use Event::{Contended, Exited, Failed, Fenced, Gated, Nothing, Open, Registered, Start};
-    use Event::{SpawnFailed, Spawned, Woken};
     use SupervisorLoss as Loss;
     let wait = Duration::from_secs(1);
     let claims = [Start, Registered, Failed, Nothing, Contended { wait }, CLAIMED, Open];
@@ -102,7 +98,7 @@ fn events() -> Vec<(String, Event)> {
     let losses = [Loss::Work, Loss::Claim, Loss::Registration, Loss::Lease].map(Fenced);
     let ends = [Stop, Asked, Pressed, Withdrawn, HandedOver, Agreed, Terminated, Left];
     let named = |event: Event| match event {
-        Contended { .. } | Event::Claimed { .. } => (variant(&event), event),
+        Contended { .. } | Claimed { .. } => (variant(&event), event),
         _ => (format!("{event:?}"), event),
     };
     let before = claims.into_iter().chain(gates).chain([Spawned, SpawnFailed]).map(named);
@@ -134,7 +130,7 @@ fn every_pair_of_state_and_event() {
 fn delays_are_those_of_the_seed() {
     let due = |exit: AgentExit| {
         let mut machine = running(SupervisePace::coder());
-        machine.handle(at(100), Event::Exited(exit));
+        machine.handle(at(100), Exited(exit));
         machine.poll_timeout().map(|due| due.since(at(100)).as_secs())
     };
     assert_eq!(due(exit(ProgramEnding::HandOver, true)), Some(2));
@@ -146,20 +142,24 @@ fn delays_are_those_of_the_seed() {
     assert_eq!(due(exit(ProgramEnding::Done, false)), None);
 }
 
+fn spawn_again(machine: &mut Supervise, now: Monotonic) {
+    for event in [Claimed { is_new: false }, Open, Spawned] {
+        machine.handle(now, event);
+    }
+    drain(machine);
+}
+
 /// Ends agents in the same way, one after another; returns the effects at the end of each.
 fn again(machine: &mut Supervise, exit: AgentExit, times: usize) -> Vec<Vec<Effect>> {
     let mut now = at(0);
     let mut seen = Vec::new();
     for _ in 0..times {
-        machine.handle(now, Event::Exited(exit));
+        machine.handle(now, Exited(exit));
         seen.push(drain(machine));
         let Some(due) = machine.poll_timeout() else { break };
         now = due;
         machine.handle_timeout(now);
-        for event in [Event::Claimed { is_new: false }, Event::Open, Event::Spawned] {
-            machine.handle(now, event);
-        }
-        drain(machine);
+        spawn_again(machine, now);
     }
     seen
 }
@@ -181,26 +181,23 @@ fn an_agent_that_hangs_counts_like_one_that_crashes() {
     again(&mut machine, exit(ProgramEnding::Failed(1), true), 3);
     for (count, last, lost) in [(4, false, SupervisorLoss::Claim), (5, true, SupervisorLoss::Lease)]
     {
-        machine.handle(at(50), Event::Fenced(lost));
+        machine.handle(at(50), Fenced(lost));
         let mut effects = vec![Effect::Note(SuperviseAnomaly::Hung { count })];
         effects.extend(last.then_some(Effect::Block(WorkTrouble::Crashes(5))));
         effects.push(Effect::Terminate);
         assert_eq!(drain(&mut machine), effects);
-        machine.handle(at(51), Event::Terminated);
+        machine.handle(at(51), Terminated);
         if lost == SupervisorLoss::Lease {
-            machine.handle(at(51), Event::Registered);
+            machine.handle(at(51), Registered);
         }
-        for event in [Event::Claimed { is_new: false }, Event::Open, Event::Spawned] {
-            machine.handle(at(51), event);
-        }
-        drain(&mut machine);
+        spawn_again(&mut machine, at(51));
     }
     assert_eq!(machine.loops, FailureCounts::default());
 
     let mut reviewer = running(SupervisePace { crashes_max: 1, ..SupervisePace::reviewer() });
-    reviewer.handle(at(1), Event::Fenced(SupervisorLoss::Lease));
-    reviewer.handle(at(2), Event::Terminated);
-    reviewer.handle(at(2), Event::Left);
+    reviewer.handle(at(1), Fenced(SupervisorLoss::Lease));
+    reviewer.handle(at(2), Terminated);
+    reviewer.handle(at(2), Left);
     assert_eq!(drain(&mut reviewer).last(), Some(&Effect::Ended(EndReason::GaveUp)));
 }
 
@@ -213,8 +210,8 @@ fn progress_resets_the_counters() {
     assert_eq!(machine.loops, FailureCounts { crashes: 1, hangs: 0, spins: 1 });
     let mut other = running(SupervisePace::coder());
     again(&mut other, crash, 4);
-    other.handle(at(50), Event::Fenced(SupervisorLoss::Work));
-    other.handle(at(51), Event::Terminated);
+    other.handle(at(50), Fenced(SupervisorLoss::Work));
+    other.handle(at(51), Terminated);
     assert_eq!(other.loops.crashes, 4, "losing a claim is not progress");
     other.handle(at(52), CLAIMED);
     assert_eq!(other.loops, FailureCounts::default(), "another task starts at zero");
@@ -226,20 +223,20 @@ fn supervisor_ends_if_its_work_cannot_be_blocked() {
         let mut machine = running(pace);
         let seen = again(&mut machine, exit(ProgramEnding::Failed(1), false), 5);
         assert_eq!(seen[4].last(), Some(&Effect::Unregister));
-        machine.handle(at(99), Event::Left);
+        machine.handle(at(99), Left);
         assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::GaveUp)]);
     }
 }
 
 #[test]
 fn contended_claims_are_tried_three_times() {
-    let mut machine = coder(&[Event::Start, Event::Registered]);
-    let contended = Event::Contended { wait: Duration::from_secs(3) };
+    let mut machine = coder(&[Start, Registered]);
+    let contended = Contended { wait: Duration::from_secs(3) };
     for now in [0, 3] {
         machine.handle(at(now), contended);
         assert_eq!(machine.poll_timeout(), Some(at(now + 3)));
         // The competitor's write does not wake it.
-        machine.handle(at(now), Event::Woken);
+        machine.handle(at(now), Woken);
         assert_eq!(drain(&mut machine), []);
         machine.handle_timeout(at(now + 3));
         assert_eq!(drain(&mut machine), [Effect::Look]);
@@ -252,51 +249,51 @@ fn contended_claims_are_tried_three_times() {
 fn supervisor_leaves_when_its_patience_is_over() {
     let mut pace = SupervisePace::coder();
     pace.patience = Some(Duration::from_secs(70));
-    let mut machine = fed(pace, &[Event::Start, Event::Registered, Event::Nothing]);
+    let mut machine = fed(pace, &[Start, Registered, Nothing]);
     for due in [30, 60, 70] {
         assert_eq!(machine.poll_timeout(), Some(at(due)));
         machine.handle_timeout(at(due));
         assert_eq!(drain(&mut machine), [Effect::Look]);
-        machine.handle(at(due), Event::Nothing);
+        machine.handle(at(due), Nothing);
     }
     assert_eq!(drain(&mut machine), [Effect::Unregister]);
-    machine.handle(at(70), Event::Left);
+    machine.handle(at(70), Left);
     assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::NoWork)]);
 }
 
 #[test]
 fn supervisor_whose_board_does_not_answer_leaves_all_the_same() {
-    let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop]);
+    let mut machine = coder(&[Start, Registered, Stop]);
     let mut now = at(1);
     for _ in 1..FAREWELLS_MAX {
-        machine.handle(now, Event::Failed);
+        machine.handle(now, Failed);
         now = machine.poll_timeout().unwrap();
         machine.handle_timeout(now);
         assert_eq!(drain(&mut machine), [Effect::Unregister]);
     }
-    machine.handle(now, Event::Failed);
+    machine.handle(now, Failed);
     assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
 }
 
 #[test]
 fn failed_actions_are_retried_and_stopping_continues() {
-    let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
+    let mut machine = coder(&[Start, Registered, Stop, Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
     // Another supervisor has replaced the registration, so there is nothing left to release.
-    machine.handle(at(5), Event::Fenced(SupervisorLoss::Registration));
+    machine.handle(at(5), Fenced(SupervisorLoss::Registration));
     assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
     let mut machine = running(SupervisePace::coder());
-    machine.handle(at(1), Event::Fenced(SupervisorLoss::Registration));
-    machine.handle(at(1), Event::Stop);
-    machine.handle(at(2), Event::Terminated);
+    machine.handle(at(1), Fenced(SupervisorLoss::Registration));
+    machine.handle(at(1), Stop);
+    machine.handle(at(2), Terminated);
     assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
 }
 
 #[test]
 fn a_withdrawn_request_changes_nothing() {
     let mut machine = running(SupervisePace::coder());
-    machine.handle(at(1), Event::Asked);
-    machine.handle(at(2), Event::Withdrawn);
-    machine.handle(at(3), Event::Exited(exit(ProgramEnding::Done, false)));
+    machine.handle(at(1), Asked);
+    machine.handle(at(2), Withdrawn);
+    machine.handle(at(3), Exited(exit(ProgramEnding::Done, false)));
     assert_eq!(drain(&mut machine), [Effect::Look]);
 }

@@ -41,47 +41,46 @@ const B: &[(u32, u64)] = &[(20, 20), (1, 1)];
 const OUTSIDE: &[(u32, u64)] = &[(99, 99), (1, 1)];
 
 #[test]
-fn a_member_is_known_by_its_pass_and_by_its_pane() {
-    for claimed in ["", "a"] {
-        assert_eq!(ask(Some("a"), A, claimed), known("a", IdentityProof::Pass));
-        assert_eq!(ask(Some("a"), OUTSIDE, claimed), known("a", IdentityProof::Pass));
-        assert_eq!(ask(None, A, claimed), known("a", IdentityProof::ProcessTree));
-    }
-}
-
-#[test]
-fn a_member_cannot_take_another_name() {
-    let (claimed, actual) = (name("b"), name("a"));
-    let refusal = |proof| {
-        let (claimed, actual) = (claimed.clone(), actual.clone());
+fn a_caller_has_the_name_that_is_proved_and_no_other() {
+    use IdentityProof::{Claimed, Pass, ProcessTree};
+    let mismatch = |claimed: &str, proof| {
+        let (claimed, actual) = (name(claimed), name("a"));
         Err(NameRefusal::Mismatch { claimed, actual, proof })
     };
-    assert_eq!(ask(Some("a"), A, "b"), refusal(IdentityProof::Pass));
-    assert_eq!(ask(None, A, "b"), refusal(IdentityProof::ProcessTree));
-    assert!(matches!(ask(None, A, "another"), Err(NameRefusal::Mismatch { .. })));
     let contradiction = NameRefusal::Contradiction { pass: name("a"), tree: name("b") };
-    for claimed in ["", "a", "b"] {
-        assert_eq!(ask(Some("a"), B, claimed), Err(contradiction.clone()));
+    let any = ["", "a", "free"];
+    for (pass, line, claims, answer) in [
+        (Some("a"), A, &["", "a"][..], known("a", Pass)),
+        (Some("a"), OUTSIDE, &["", "a"], known("a", Pass)),
+        (None, A, &["", "a"], known("a", ProcessTree)),
+        (Some("a"), A, &["b"], mismatch("b", Pass)),
+        (None, A, &["b"], mismatch("b", ProcessTree)),
+        (None, A, &["another"], mismatch("another", ProcessTree)),
+        (Some("a"), B, &["", "a", "b"], Err(contradiction)),
+        (Some("forged"), A, &any, Err(NameRefusal::UnknownPass { tree: Some(name("a")) })),
+        (Some("forged"), OUTSIDE, &any, Err(NameRefusal::UnknownPass { tree: None })),
+        // An old pass.
+        (Some("c"), OUTSIDE, &any, Err(NameRefusal::Ended { name: name("c") })),
+        // Outsiders have names of their own.
+        (None, OUTSIDE, &[""], known("", Claimed)),
+        (None, OUTSIDE, &["operator"], known("operator", Claimed)),
+        (None, OUTSIDE, &["c"], known("c", Claimed)),
+        (None, OUTSIDE, &["a"], Err(NameRefusal::Outsider { claimed: name("a") })),
+        // A pid that is used again is another process.
+        (None, &[(10, 11), (1, 1)], &[""], known("", Claimed)),
+        // The pane of an agent that was shut down identifies no agent.
+        (None, &[(30, 30)], &[""], known("", Claimed)),
+        // The nearest pane decides: b's was opened from within a's.
+        (None, &[(99, 99), (20, 20), (10, 10)], &[""], known("b", ProcessTree)),
+    ] {
+        for claimed in claims {
+            assert_eq!(ask(pass, line, claimed), answer, "{pass:?} {line:?} `{claimed}`");
+        }
     }
 }
 
 #[test]
-fn a_forged_and_an_old_pass_are_refused() {
-    for claimed in ["", "a", "free"] {
-        let tree = Some(name("a"));
-        assert_eq!(ask(Some("forged"), A, claimed), Err(NameRefusal::UnknownPass { tree }));
-        let unknown = NameRefusal::UnknownPass { tree: None };
-        assert_eq!(ask(Some("forged"), OUTSIDE, claimed), Err(unknown));
-        assert_eq!(ask(Some("c"), OUTSIDE, claimed), Err(NameRefusal::Ended { name: name("c") }));
-    }
-}
-
-#[test]
-fn outsiders_have_names_of_their_own() {
-    assert_eq!(ask(None, OUTSIDE, ""), known("", IdentityProof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", IdentityProof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "c"), known("c", IdentityProof::Claimed));
-    assert_eq!(ask(None, OUTSIDE, "a"), Err(NameRefusal::Outsider { claimed: name("a") }));
+fn any_name_may_be_claimed_by_a_permitted_outsider_and_in_an_empty_team() {
     let nobody = CallerEvidence::new();
     let allowed = identify(&team(), &nobody, Some(&name("a")), OutsiderPolicy::Allow);
     assert_eq!(allowed, known("a", IdentityProof::Claimed));
@@ -97,20 +96,6 @@ fn a_message_says_how_its_sender_is_known() {
     assert_eq!(proof(ask(None, OUTSIDE, "")), Some(SenderProof::Person));
     assert_eq!(proof(ask(None, OUTSIDE, "operator")), Some(SenderProof::Person));
     assert_eq!(proof(ask(None, OUTSIDE, "free")), None);
-}
-
-#[test]
-fn a_pid_that_is_used_again_is_another_process() {
-    assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", IdentityProof::Claimed));
-    // The pane of an agent that was shut down identifies no agent.
-    assert_eq!(ask(None, &[(30, 30)], ""), known("", IdentityProof::Claimed));
-}
-
-#[test]
-fn the_nearest_pane_decides() {
-    // b's pane was opened from within a's.
-    let nested = ask(None, &[(99, 99), (20, 20), (10, 10)], "");
-    assert_eq!(nested, known("b", IdentityProof::ProcessTree));
 }
 
 #[test]

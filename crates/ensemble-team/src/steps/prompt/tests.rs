@@ -1,17 +1,8 @@
-use std::path::Path;
-
 use serde_json::json;
 
 use super::*;
-use crate::steps::{ClaimOutcome, ClaimRequest, Completion, StepOptions, StepPlan};
-use ensemble_core::durable::Durability;
-
-fn store(home: &Path, plan: &str) -> StepStore {
-    let options = StepOptions::new(home).with_durability(Durability::Process);
-    let store = StepStore::open(&home.join("steps.db"), options).unwrap();
-    store.add(&StepPlan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
-    store
-}
+use crate::steps::tests::Bed;
+use crate::steps::{ClaimOutcome, ClaimRequest, Completion};
 
 fn take(store: &StepStore) -> ClaimedStep {
     match store.claim_step(&ClaimRequest::for_task("0-4-1")).unwrap() {
@@ -48,10 +39,9 @@ steps:
 
 #[test]
 fn prompts_have_the_form_of_the_seed() {
-    let home = tempfile::tempdir().unwrap();
+    let Bed { home, store, .. } = Bed::new(&[PLAN]);
     std::fs::create_dir_all(home.path().join("docs")).unwrap();
     std::fs::write(home.path().join("docs/api.md"), "POST /login\n```\n").unwrap();
-    let store = store(home.path(), PLAN);
     let step = take(&store);
     let prompt = store.prompt(&step).unwrap();
     let expected = "\
@@ -87,8 +77,7 @@ Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 
 #[test]
 fn context_and_errors_reach_the_next_prompt() {
-    let home = tempfile::tempdir().unwrap();
-    let store = store(home.path(), PLAN);
+    let Bed { home: _home, store, .. } = Bed::new(&[PLAN]);
     report(&store, &take(&store), "success", "done", "The test is `login_fails`.");
     let step = take(&store);
     let text = store.prompt(&step).unwrap().text;
@@ -143,10 +132,9 @@ fn total_size_is_bounded() {
 
 #[test]
 fn queues_may_have_their_own_template() {
-    let home = tempfile::tempdir().unwrap();
     let plan = "{task_id: 0-4-1, template: '{{role}}: {{goal}} ({{attempt}}/{{attempts_max}}) \
                 {{output_requirement}}', steps: [{agent: Tara, goal: '{{role}}'}]}";
-    let prompt = store(home.path(), plan);
-    let text = prompt.prompt(&take(&prompt)).unwrap().text;
+    let Bed { home: _home, store, .. } = Bed::new(&[plan]);
+    let text = store.prompt(&take(&store)).unwrap().text;
     assert!(text.starts_with("Tara: {{role}} (1/3) You must Call the Tool"), "{text}");
 }
