@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn every_field_has_its_line() {
-        let node =
-            parse("# c\na: 1\nb:\n  - x: one\n    y: |\n      two\n  - [3, ~]\n\"c\": true\n");
+        let text = "# c\na: 1\nb:\n  - x: one\n    y: |\n      two\n  - [3, ~]\n\"c\": true\n";
+        let node = parse(text);
         let fields = node.fields().unwrap();
         let lines: Vec<_> = fields.iter().map(|f| (f.name.as_str(), f.line)).collect();
         assert_eq!(lines, [("a", 2), ("b", 3), ("c", 8)]);
@@ -303,10 +303,9 @@ mod tests {
         // A text of several lines begins in its first line.
         assert_eq!((inner[0].line, inner[1].line, inner[1].node.line), (4, 5, 6));
         assert_eq!(items[1].line, 7);
-        assert_eq!(
-            node.to_json(),
-            serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true})
-        );
+        let json =
+            serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true});
+        assert_eq!(node.to_json(), json);
     }
 
     #[test]

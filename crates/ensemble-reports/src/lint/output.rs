@@ -153,35 +153,26 @@ mod tests {
     #[test]
     fn every_format_has_file_line_column_rule_and_correction() {
         let text = render(&linted(), FindingFormat::Text, LintMode::Refuse);
-        assert!(
-            text.starts_with("reports/a b,100%.md:2:1: error[vague-word]: `some` is vague\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains(
-                ":2:9: error[vague-word]: `多発` is vague\n    say it exactly, such as: 3回発生\n"
-            ),
-            "{text}"
-        );
+        let first = "reports/a b,100%.md:2:1: error[vague-word]: `some` is vague\n";
+        assert!(text.starts_with(first), "{text}");
+        let second =
+            ":2:9: error[vague-word]: `多発` is vague\n    say it exactly, such as: 3回発生\n";
+        assert!(text.contains(second), "{text}");
 
-        let json: Vec<Value> = render(&linted(), FindingFormat::Json, LintMode::Warn)
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        assert_eq!((json[1]["line"].as_u64(), json[1]["column"].as_u64()), (Some(2), Some(9)));
-        assert_eq!(
-            (&json[0]["level"], &json[0]["rule"]),
-            (&json!("warning"), &json!("vague-word"))
-        );
+        let lines = render(&linted(), FindingFormat::Json, LintMode::Warn);
+        let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+        let json: Vec<Value> = lines.collect();
+        assert_eq!((&json[1]["line"], &json[1]["column"]), (&json!(2), &json!(9)));
+        assert_eq!(json[0]["level"], "warning");
+        assert_eq!(json[0]["rule"], "vague-word");
 
         let github = render(&linted(), FindingFormat::Github, LintMode::Refuse);
         let first = github.lines().next().unwrap();
         let expected = "::error file=reports/a b%2C100%25.md,line=2,col=1,endColumn=5,title=vague-word::`some` is vague: say it exactly, such as: src/api/auth.py:45-52";
         assert_eq!(first, expected);
 
-        let sarif: Value =
-            serde_json::from_str(&render(&linted(), FindingFormat::Sarif, LintMode::Refuse))
-                .unwrap();
+        let sarif = render(&linted(), FindingFormat::Sarif, LintMode::Refuse);
+        let sarif: Value = serde_json::from_str(&sarif).unwrap();
         let result = &sarif["runs"][0]["results"][1];
         assert_eq!(result["ruleId"], "vague-word");
         let place = &result["locations"][0]["physicalLocation"];

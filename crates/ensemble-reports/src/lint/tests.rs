@@ -3,13 +3,20 @@
 use std::path::Path;
 
 use super::*;
+use crate::contract::ContractKind;
+
+const REPORT_FIELDS: TextShape = TextShape::Fields(Some(ContractKind::Report));
 
 fn found(text: &str) -> Vec<String> {
     let findings = Linter::new(&LintOptions::default()).text(text);
     findings.into_iter().map(|f| format!("{}:{} {}", f.line, f.column, f.text)).collect()
 }
 
-fn rules(shape: TextShape, text: &str, options: &LintOptions) -> Vec<String> {
+fn rules(shape: TextShape, text: &str) -> Vec<String> {
+    rules_of(&LintOptions::default(), shape, text)
+}
+
+fn rules_of(options: &LintOptions, shape: TextShape, text: &str) -> Vec<String> {
     let linted = Linter::new(options).file(Path::new("x.yaml"), text.as_bytes(), shape);
     linted.findings.iter().map(|f| format!("{}:{} {}", f.line, f.column, f.rule)).collect()
 }
@@ -20,20 +27,15 @@ fn words_match_at_boundaries_of_their_language() {
     assert_eq!(found("エラーが多発しました"), ["1:5 多発"]);
     assert_eq!(found("第一部と一部始終と一部"), ["1:10 一部"]);
     assert_eq!(found("内部分布和部分文件没有问题"), ["1:6 部分"]);
-    assert_eq!(
-        found("该部分一致する件数は3件"),
-        [""; 0],
-        "a Japanese sentence has no Chinese words"
-    );
+    let in_japanese = "该部分一致する件数は3件";
+    assert_eq!(found(in_japanese), [""; 0], "a Japanese sentence has no Chinese words");
     assert_eq!(found("about 30 locks, and a report about locks"), ["1:1 about"]);
     assert_eq!(found("等了30秒左右，左右对齐"), ["1:6 左右"]);
     assert_eq!(found("many-to-many, --some, some_thing, a/some.rs, https://x.y/some"), [""; 0]);
     assert_eq!(found("and/some, (many) [few]"), ["1:5 some", "1:12 many", "1:19 few"]);
     assert_eq!(found("The enum has None and Some: Option::Some, a partially ordered set"), [""; 0]);
-    assert_eq!(
-        found("おおむね完了、幾つかは既知の不具合"),
-        ["1:1 おおむね", "1:8 幾つか", "1:12 既知の不具合"]
-    );
+    let several = ["1:1 おおむね", "1:8 幾つか", "1:12 既知の不具合"];
+    assert_eq!(found("おおむね完了、幾つかは既知の不具合"), several);
     assert_eq!(found("十一部を配布"), [""; 0]);
 }
 
@@ -64,14 +66,10 @@ fn quotations_and_code_are_ignored() {
 #[test]
 fn suppressions_need_a_reason() {
     assert_eq!(found("some <!-- ensemble-lint: allow some: the ticket's word -->"), [""; 0]);
-    assert_eq!(
-        found("<!-- ensemble-lint: allow some: the ticket's word -->\nsome\nsome"),
-        ["3:1 some"]
-    );
-    assert_eq!(
-        found("# ensemble-lint: allow-file vague-word: minutes of a meeting\nsome\n\nmany"),
-        [""; 0]
-    );
+    let next_line = "<!-- ensemble-lint: allow some: the ticket's word -->\nsome\nsome";
+    assert_eq!(found(next_line), ["3:1 some"]);
+    let file = "# ensemble-lint: allow-file vague-word: minutes of a meeting\nsome\n\nmany";
+    assert_eq!(found(file), [""; 0]);
     let linter = Linter::new(&LintOptions::default());
     let findings = linter.text("some <!-- ensemble-lint: allow some -->");
     let rules: Vec<LintRule> = findings.iter().map(|f| f.rule).collect();
@@ -81,11 +79,8 @@ fn suppressions_need_a_reason() {
 #[test]
 fn word_lists_are_configurable() {
     let mut options = LintOptions::default();
-    options.words.push(OwnWord {
-        word: "ASAP".into(),
-        instead: Some("by 17:00".into()),
-        language: None,
-    });
+    let instead = Some("by 17:00".into());
+    options.words.push(OwnWord { word: "ASAP".into(), instead, language: None });
     options.allow.push("Several".to_lowercase());
     let findings = Linter::new(&options).text("asap, several and many");
     assert_eq!(findings.iter().map(|f| f.text.as_str()).collect::<Vec<_>>(), ["asap", "many"]);
@@ -98,32 +93,27 @@ const REPORT: &str = "task_id: t-1\nstatus: success\nworker_id: worker-1\nsummar
 
 #[test]
 fn reports_need_agent_count_share_and_place() {
-    let report = TextShape::Fields(Some(crate::contract::ContractKind::Report));
-    let options = LintOptions::default();
-    assert_eq!(rules(report, REPORT, &options), [""; 0]);
+    assert_eq!(rules(REPORT_FIELDS, REPORT), [""; 0]);
     for (what, with, rule) in [
         ("worker_id: worker-1\n", "", "1:1 missing-who"),
         ("12 of 12 tests pass (", "all tests pass (", "1:1 missing-count"),
         ("(100%)", "", "1:1 missing-share"),
         ("src/a.rs:1", "src/a.rs", "1:1 missing-where"),
     ] {
-        assert_eq!(rules(report, &REPORT.replace(what, with), &options), [rule], "{what}");
+        assert_eq!(rules(REPORT_FIELDS, &REPORT.replace(what, with)), [rule], "{what}");
     }
     let vague = REPORT.replace("12 of 12 tests pass", "some of 12 tests pass");
-    assert_eq!(rules(report, &vague, &options), ["5:3 vague-word"]);
-    let allowed = format!(
-        "# ensemble-lint: allow missing-share: there is nothing to compare with\n{}",
-        REPORT.replace("(100%)", "")
-    );
-    assert_eq!(rules(report, &allowed, &options), [""; 0]);
+    assert_eq!(rules(REPORT_FIELDS, &vague), ["5:3 vague-word"]);
+    let allowed = "# ensemble-lint: allow missing-share: there is nothing to compare with\n";
+    let allowed = allowed.to_owned() + &REPORT.replace("(100%)", "");
+    assert_eq!(rules(REPORT_FIELDS, &allowed), [""; 0]);
     let broken = REPORT.replace("success", "maybe");
-    assert_eq!(rules(report, &broken, &options), ["2:1 contract"]);
-    assert_eq!(rules(report, "status: [", &options), ["1:1 contract"]);
+    assert_eq!(rules(REPORT_FIELDS, &broken), ["2:1 contract"]);
+    assert_eq!(rules(REPORT_FIELDS, "status: ["), ["1:1 contract"]);
     let text = TextShape::ReportText;
-    let missing =
-        ["1:1 missing-who", "1:1 missing-count", "1:1 missing-share", "1:1 missing-where"];
-    assert_eq!(rules(text, "done", &options), missing);
-    assert_eq!(rules(text, "Worker-1: 3 files, 100%, src/a.rs:3", &options), [""; 0]);
+    let missing = ["who", "count", "share", "where"].map(|what| format!("1:1 missing-{what}"));
+    assert_eq!(rules(text, "done"), missing);
+    assert_eq!(rules(text, "Worker-1: 3 files, 100%, src/a.rs:3"), [""; 0]);
 }
 
 #[test]
@@ -132,28 +122,24 @@ fn places_are_checked_if_there_is_a_root() {
     std::fs::create_dir(home.path().join("src")).unwrap();
     std::fs::write(home.path().join("src/a.rs"), "one\n").unwrap();
     let options = LintOptions { root: Some(home.path().to_owned()), ..LintOptions::default() };
-    let report = TextShape::Fields(Some(crate::contract::ContractKind::Report));
-    assert_eq!(rules(report, REPORT, &options), [""; 0]);
-    assert_eq!(rules(report, &REPORT.replace("a.rs:1", "a.rs:9"), &options), ["6:7 bad-where"]);
+    let rules = |shape, text: &str| rules_of(&options, shape, text);
+    assert_eq!(rules(REPORT_FIELDS, REPORT), [""; 0]);
+    assert_eq!(rules(REPORT_FIELDS, &REPORT.replace("a.rs:1", "a.rs:9")), ["6:7 bad-where"]);
     let review = "task_id: t\nreviewer: w\nstatus: needs_fix\nfindings:\n  - description: broken\n    file: src/a.rs\n    line: 7\n";
-    let shape = TextShape::Fields(Some(crate::contract::ContractKind::Review));
-    assert_eq!(rules(shape, review, &options), ["7:1 bad-where"]);
+    let shape = TextShape::Fields(Some(ContractKind::Review));
+    assert_eq!(rules(shape, review), ["7:1 bad-where"]);
 }
 
 #[test]
 fn names_outputs_and_escapes_in_fields_are_not_prose() {
     let shape = TextShape::Fields(None);
-    let options = LintOptions::default();
     let text = "id: some\nfiles: [some]\noutput: |\n  some lines\nsome: 1\nnote: some\n";
-    assert_eq!(rules(shape, text, &options), ["6:7 vague-word"]);
+    assert_eq!(rules(shape, text), ["6:7 vague-word"]);
     let quoted = "note: \"a \\\"some\\\" b\\nsome\"\n";
-    assert_eq!(
-        rules(shape, quoted, &options),
-        ["1:12 vague-word"],
-        "found, but without an exact position"
-    );
-    assert_eq!(rules(shape, "note: \"\\u4e00\\u90e8が失敗\"\n", &options), ["1:7 vague-word"]);
-    assert_eq!(rules(shape, "notes:\n  - 1\n  - {x: many}\n", &options), ["3:9 vague-word"]);
+    let inexact = ["1:12 vague-word"];
+    assert_eq!(rules(shape, quoted), inexact, "found, but without an exact position");
+    assert_eq!(rules(shape, "note: \"\\u4e00\\u90e8が失敗\"\n"), ["1:7 vague-word"]);
+    assert_eq!(rules(shape, "notes:\n  - 1\n  - {x: many}\n"), ["3:9 vague-word"]);
 }
 
 #[test]
@@ -162,10 +148,7 @@ fn unreadable_file_is_one_finding() {
     let linted = linter.file(Path::new("x.md"), b"\xff\xfe", TextShape::Text);
     assert_eq!(linted.findings.len(), 1);
     assert!(linted.findings[0].to_string().contains("UTF-8"));
-    assert_eq!(
-        TextShape::of(Path::new("a/t-completed.yaml")),
-        TextShape::Fields(Some(crate::contract::ContractKind::Report))
-    );
+    assert_eq!(TextShape::of(Path::new("a/t-completed.yaml")), REPORT_FIELDS);
     assert_eq!(TextShape::of(Path::new("a.md")), TextShape::Text);
 }
 
@@ -176,7 +159,7 @@ proptest::proptest! {
         text in "(\\PC|\n|some|一部|部分|左右|`|\"|'|「|」|```|ensemble-lint: allow|://|a\\.rs:1){0,60}",
     ) {
         let linter = Linter::new(&LintOptions::default());
-        for shape in [TextShape::Text, TextShape::ReportText, TextShape::Fields(Some(crate::contract::ContractKind::Report))] {
+        for shape in [TextShape::Text, TextShape::ReportText, REPORT_FIELDS] {
             let _ = linter.file(Path::new("x.yaml"), &bytes, shape);
             let linted = linter.file(Path::new("x.yaml"), text.as_bytes(), shape);
             let lines: Vec<&str> = text.split('\n').collect();
