@@ -134,20 +134,10 @@ mod tests {
 
     #[test]
     fn words_are_read_in_every_spelling_and_written_in_one() {
-        for text in [
-            "success",
-            "SUCCESS",
-            "Completed",
-            " ok ",
-            "**done** ✅",
-            "success!",
-            "成功",
-            "✅",
-            "✔\u{fe0f}",
-            "Successfully completed.",
-            "Some(Success)",
-            "“success”",
-        ] {
+        let words =
+            ["success", "SUCCESS", "Completed", " ok ", "success!", "成功", "✅", "✔\u{fe0f}"];
+        let wrapped = ["**done** ✅", "Successfully completed.", "Some(Success)", "“success”"];
+        for text in words.iter().chain(&wrapped) {
             assert_eq!(Status::read(text), Some(Status::Success), "{text}");
         }
         for text in ["failed", "failure", "Failure", "FAIL"] {

@@ -231,27 +231,12 @@ mod tests {
 
     #[test]
     fn numbers_in_names_lines_and_shares_are_not_counts() {
-        for text in [
-            "12 tests pass",
-            "3件を修正",
-            "三件を修正",
-            "no errors: 0",
-            "3/4 done",
-            "three files",
-            "1,204 lines",
-            "修复 4 个",
-        ] {
+        let english = ["12 tests pass", "no errors: 0", "3/4 done", "three files", "1,204 lines"];
+        for text in ["3件を修正", "三件を修正", "修复 4 个"].iter().chain(&english) {
             assert!(has_count(text), "{text}");
         }
-        for text in [
-            "worker-1 is done",
-            "src/a.rs:45 is fixed",
-            "87% done",
-            "issue #123",
-            "v1.2 out",
-            "all tests pass",
-            "",
-        ] {
+        let names = ["worker-1 is done", "src/a.rs:45 is fixed", "issue #123", "v1.2 out"];
+        for text in ["87% done", "all tests pass", ""].iter().chain(&names) {
             assert!(!has_count(text), "{text}");
         }
     }
@@ -284,17 +269,9 @@ mod tests {
             assert_eq!(one(text), expected, "{text}");
         }
         assert_eq!(one("Makefile:3"), Some(("Makefile".to_owned(), (3, 3))));
-        for text in [
-            "localhost:8080",
-            "example.com:443",
-            "http://a/b.rs:1",
-            "at 12:30:45",
-            "ratio 3:4",
-            "src/api/auth.py",
-            "10.0.0.1:22",
-            "note: 5",
-            "a.rs: done",
-        ] {
+        let hosts = ["localhost:8080", "example.com:443", "http://a/b.rs:1", "10.0.0.1:22"];
+        let others = ["at 12:30:45", "ratio 3:4", "src/api/auth.py", "note: 5", "a.rs: done"];
+        for text in hosts.iter().chain(&others) {
             assert_eq!(one(text), None, "{text}");
         }
         assert_eq!(places(&"a/b.rs:1 ".repeat(5_000)).len(), PLACES_MAX);
