@@ -1,6 +1,7 @@
 //! A batch from its beginning to its summary, and every pair of state and event.
 
 use super::*;
+use crate::proto::testing::{react, wake};
 use ensemble_core::proto::testing::{at, drain};
 
 fn reported(task: &str, status: Status) -> Event {
@@ -28,10 +29,8 @@ fn the_last_report_completes_it_and_twice_the_same_does_not() {
     let mut batch = batch();
     batch.handle(at(1), reported("a", Status::Success));
     batch.handle(at(2), reported("a", Status::Success));
-    batch.handle(at(3), reported("stranger", Status::Success));
-    assert_eq!(drain(&mut batch), []);
-    batch.handle(at(4), reported("b", Status::Blocked));
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(react(&mut batch, at(3), reported("stranger", Status::Success)), []);
+    assert_eq!(react(&mut batch, at(4), reported("b", Status::Blocked)), [COMPLETE]);
     batch.handle(at(5), reported("b", Status::Success));
     batch.handle(at(6), Event::Written);
     assert!(matches!(batch.state, State::Done));
@@ -44,15 +43,13 @@ fn the_last_report_completes_it_and_twice_the_same_does_not() {
 #[test]
 fn a_summary_that_cannot_be_written_is_tried_again_until_it_is() {
     let mut batch = batch();
-    batch.handle_timeout(at(29 * 60));
-    assert_eq!(drain(&mut batch), [Effect::Look, PARTIAL]);
+    assert_eq!(wake(&mut batch, at(29 * 60)), [Effect::Look, PARTIAL]);
     let mut now = at(29 * 60);
     for _ in 0..5 {
         batch.handle(now, Event::WriteFailed);
         assert_eq!(batch.poll_timeout(), Some(now + RETRY));
         now = now + RETRY;
-        batch.handle_timeout(now);
-        assert_eq!(drain(&mut batch), [PARTIAL]);
+        assert_eq!(wake(&mut batch, now), [PARTIAL]);
     }
     batch.handle(now, Event::Written);
     assert!(matches!(batch.state, State::Done));
@@ -67,20 +64,17 @@ fn needs_fix_waits_for_a_new_report_and_forgets_the_old_verdicts() {
     batch.handle(at(2), reviewed("a", "x", Verdict::NeedsFix));
     assert_eq!(batch.tasks()["a"], TaskProgress::NeedsFix);
     batch.handle(at(3), reported("a", Status::Success));
-    batch.handle(at(4), reviewed("a", "x", Verdict::Approved));
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(react(&mut batch, at(4), reviewed("a", "x", Verdict::Approved)), [COMPLETE]);
 }
 
 #[test]
 fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
     let mut batch = with_reviews("all(\"approved\")", 1);
-    batch.handle(at(1), reported("a", Status::Failed));
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(react(&mut batch, at(1), reported("a", Status::Failed)), [COMPLETE]);
     let mut batch = with_reviews("all(\"approved\")", 1);
     batch.handle(at(1), reported("a", Status::Success));
     batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
-    batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(react(&mut batch, at(2), Event::Stopped { task: "a".to_owned() }), [COMPLETE]);
     assert_eq!(batch.tasks()["a"], TaskProgress::Stopped);
 }
 
@@ -88,12 +82,10 @@ fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
 #[test]
 fn a_stop_counts_until_the_summary_is_written() {
     let mut batch = with_reviews("all(\"approved\")", 1);
-    batch.handle(at(1), reported("a", Status::Failed));
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(react(&mut batch, at(1), reported("a", Status::Failed)), [COMPLETE]);
     batch.handle(at(1), Event::WriteFailed);
     batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
-    batch.handle_timeout(at(1) + RETRY);
-    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(wake(&mut batch, at(1) + RETRY), [COMPLETE]);
     assert_eq!(batch.tasks()["a"], TaskProgress::Stopped);
 }
 

@@ -171,7 +171,7 @@ impl Machine for LeaseRenewal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::testing::variant;
+    use crate::proto::testing::{variant, wake};
     use ensemble_core::proto::testing::{at, drain, pairs, run};
 
     fn held() -> LeaseRenewal {
@@ -192,8 +192,7 @@ mod tests {
     #[test]
     fn every_pair_of_state_and_event() {
         let mut doubtful = held();
-        doubtful.handle_timeout(at(300));
-        drain(&mut doubtful);
+        wake(&mut doubtful, at(300));
         let states = [("held", held()), ("doubtful", doubtful)];
         let events = [
             ("Beaten", Event::Beaten { sequence: 2 }),

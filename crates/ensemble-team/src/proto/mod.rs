@@ -18,4 +18,4 @@ pub mod step;
 pub mod supervise;
 pub mod task;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

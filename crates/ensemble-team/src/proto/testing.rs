@@ -2,7 +2,25 @@
 
 use std::fmt::Debug;
 
-use ensemble_core::proto::testing::pairs;
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
+use ensemble_core::proto::testing::{drain, pairs};
+
+/// What a machine asks for when it has taken an event.
+pub(crate) fn react<M: Machine>(
+    machine: &mut M,
+    now: Monotonic,
+    event: M::Event,
+) -> Vec<M::Effect> {
+    machine.handle(now, event);
+    drain(machine)
+}
+
+/// What a machine asks for when time has passed.
+pub(crate) fn wake<M: Machine>(machine: &mut M, now: Monotonic) -> Vec<M::Effect> {
+    machine.handle_timeout(now);
+    drain(machine)
+}
 
 /// The name of a value's variant, without its fields.
 pub(super) fn variant(value: &impl Debug) -> String {

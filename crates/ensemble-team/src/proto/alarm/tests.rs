@@ -1,5 +1,5 @@
 use super::*;
-use crate::proto::testing::variant;
+use crate::proto::testing::{variant, wake};
 use ensemble_core::proto::testing::{at, drain, pairs, run};
 
 const GRACE: Duration = Duration::from_secs(30);
@@ -84,8 +84,7 @@ fn an_observer_asks_to_look_when_a_grace_is_over_and_does_not_spin() {
     // It cannot look: nothing is forgotten, and it tries again.
     watch.handle(at(44), Event::Blind);
     assert_eq!(watch.poll_timeout(), Some(at(49)));
-    watch.handle_timeout(at(49));
-    assert_eq!(drain(&mut watch), [Effect::Look]);
+    assert_eq!(wake(&mut watch, at(49)), [Effect::Look]);
     look(&mut watch, 50, &[]);
     assert_eq!((drain(&mut watch), watch.poll_timeout()), (vec![], None), "it went in time");
 }

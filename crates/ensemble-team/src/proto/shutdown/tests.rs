@@ -1,12 +1,11 @@
 use super::*;
-use crate::proto::testing::variant;
+use crate::proto::testing::{react, variant, wake};
 use ensemble_core::proto::testing::{at, drain, pairs, run};
 
 fn with(grace: Duration, events: &[Event]) -> AgentShutdown {
     let mut machine = AgentShutdown::new(grace);
     for event in events {
-        machine.handle(at(0), *event);
-        drain(&mut machine);
+        react(&mut machine, at(0), *event);
     }
     machine
 }
@@ -15,8 +14,7 @@ fn forced_until(rounds: u32) -> AgentShutdown {
     let mut machine = with(GRACE, &[Event::Begin(ShutdownConsent::Forced)]);
     for _ in 0..rounds {
         machine.handle(at(0), Event::Found(2));
-        machine.handle(at(0), Event::Exited);
-        drain(&mut machine);
+        react(&mut machine, at(0), Event::Exited);
     }
     machine
 }
@@ -127,8 +125,7 @@ fn failed_step_is_retried_with_backoff() {
         let due = machine.poll_timeout().expect("it tries again");
         waits.push((due - now).as_secs());
         now = due;
-        machine.handle_timeout(now);
-        assert_eq!(drain(&mut machine), [Effect::Close]);
+        assert_eq!(wake(&mut machine, now), [Effect::Close]);
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
     machine.handle(now, Event::Done(ShutdownStep::Close));

@@ -1,5 +1,6 @@
 use super::*;
-use ensemble_core::proto::testing::{at, drain, name, pairs, run};
+use crate::proto::testing::react;
+use ensemble_core::proto::testing::{at, name, pairs, run};
 
 fn reported(by: &str, epoch: Option<u64>, report: StepReport) -> Event {
     Event::Reported { by: name(by), epoch, report }
@@ -25,8 +26,7 @@ fn fixed_by_another(events: impl IntoIterator<Item = Event>) -> StepMachine {
 
 fn run_events(mut step: StepMachine, events: impl IntoIterator<Item = Event>) -> StepMachine {
     for event in events {
-        step.handle(at(0), event);
-        drain(&mut step);
+        react(&mut step, at(0), event);
     }
     step
 }
@@ -85,8 +85,7 @@ fn every_pair_of_state_and_event() {
     ];
     let table = pairs(&states, &events, |state, event| {
         let mut step = state.clone();
-        step.handle(at(1), event.clone());
-        match drain(&mut step).as_slice() {
+        match react(&mut step, at(1), event.clone()).as_slice() {
             [Effect::Refused(_)] => {
                 assert_eq!(step.state(), state.state(), "a refused event changed it");
                 "refused".to_owned()

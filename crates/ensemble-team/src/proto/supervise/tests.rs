@@ -5,7 +5,7 @@ use super::Event::{
     Open, Pressed, Registered, SpawnFailed, Spawned, Start, Stop, Terminated, Withdrawn, Woken,
 };
 use super::*;
-use crate::proto::testing::variant;
+use crate::proto::testing::{react, variant, wake};
 use ensemble_core::proto::testing::{at, drain, run};
 
 const CLAIMED: Event = Claimed { is_new: true };
@@ -13,8 +13,7 @@ const CLAIMED: Event = Claimed { is_new: true };
 fn fed(pace: SupervisePace, events: &[Event]) -> Supervise {
     let mut machine = Supervise::new(pace);
     for event in events {
-        machine.handle(at(0), *event);
-        drain(&mut machine);
+        react(&mut machine, at(0), *event);
     }
     machine
 }
@@ -114,8 +113,7 @@ fn every_pair_of_state_and_event() {
         table.push_str(&format!("{state}\n"));
         for (event, what) in events() {
             let mut after = machine.clone();
-            after.handle(at(1), what);
-            let effects = drain(&mut after);
+            let effects = react(&mut after, at(1), what);
             let effects: Vec<_> = effects.iter().map(|it| variant(it).to_lowercase()).collect();
             if (after.state, after.loops) != (machine.state, machine.loops) || !effects.is_empty() {
                 let line = format!("  {event} -> {} {}", name(after.state), effects.join(" "));
@@ -197,8 +195,7 @@ fn an_agent_that_hangs_counts_like_one_that_crashes() {
     let mut reviewer = running(SupervisePace { crashes_max: 1, ..SupervisePace::reviewer() });
     reviewer.handle(at(1), Fenced(SupervisorLoss::Lease));
     reviewer.handle(at(2), Terminated);
-    reviewer.handle(at(2), Left);
-    assert_eq!(drain(&mut reviewer).last(), Some(&Effect::Ended(EndReason::GaveUp)));
+    assert_eq!(react(&mut reviewer, at(2), Left).last(), Some(&Effect::Ended(EndReason::GaveUp)));
 }
 
 #[test]
@@ -223,8 +220,7 @@ fn supervisor_ends_if_its_work_cannot_be_blocked() {
         let mut machine = running(pace);
         let seen = again(&mut machine, exit(ProgramEnding::Failed(1), false), 5);
         assert_eq!(seen[4].last(), Some(&Effect::Unregister));
-        machine.handle(at(99), Left);
-        assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::GaveUp)]);
+        assert_eq!(react(&mut machine, at(99), Left), [Effect::Ended(EndReason::GaveUp)]);
     }
 }
 
@@ -236,10 +232,8 @@ fn contended_claims_are_tried_three_times() {
         machine.handle(at(now), contended);
         assert_eq!(machine.poll_timeout(), Some(at(now + 3)));
         // The competitor's write does not wake it.
-        machine.handle(at(now), Woken);
-        assert_eq!(drain(&mut machine), []);
-        machine.handle_timeout(at(now + 3));
-        assert_eq!(drain(&mut machine), [Effect::Look]);
+        assert_eq!(react(&mut machine, at(now), Woken), []);
+        assert_eq!(wake(&mut machine, at(now + 3)), [Effect::Look]);
     }
     machine.handle(at(6), contended);
     assert_eq!(machine.poll_timeout(), Some(at(36)));
@@ -252,13 +246,11 @@ fn supervisor_leaves_when_its_patience_is_over() {
     let mut machine = fed(pace, &[Start, Registered, Nothing]);
     for due in [30, 60, 70] {
         assert_eq!(machine.poll_timeout(), Some(at(due)));
-        machine.handle_timeout(at(due));
-        assert_eq!(drain(&mut machine), [Effect::Look]);
+        assert_eq!(wake(&mut machine, at(due)), [Effect::Look]);
         machine.handle(at(due), Nothing);
     }
     assert_eq!(drain(&mut machine), [Effect::Unregister]);
-    machine.handle(at(70), Left);
-    assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::NoWork)]);
+    assert_eq!(react(&mut machine, at(70), Left), [Effect::Ended(EndReason::NoWork)]);
 }
 
 #[test]
@@ -268,11 +260,9 @@ fn supervisor_whose_board_does_not_answer_leaves_all_the_same() {
     for _ in 1..FAREWELLS_MAX {
         machine.handle(now, Failed);
         now = machine.poll_timeout().unwrap();
-        machine.handle_timeout(now);
-        assert_eq!(drain(&mut machine), [Effect::Unregister]);
+        assert_eq!(wake(&mut machine, now), [Effect::Unregister]);
     }
-    machine.handle(now, Failed);
-    assert_eq!(drain(&mut machine), [Effect::Ended(EndReason::Stopped)]);
+    assert_eq!(react(&mut machine, now, Failed), [Effect::Ended(EndReason::Stopped)]);
 }
 
 #[test]
@@ -285,8 +275,7 @@ fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = running(SupervisePace::coder());
     machine.handle(at(1), Fenced(SupervisorLoss::Registration));
     machine.handle(at(1), Stop);
-    machine.handle(at(2), Terminated);
-    assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
+    assert_eq!(react(&mut machine, at(2), Terminated), [Effect::Terminate, Effect::Unregister]);
 }
 
 #[test]
