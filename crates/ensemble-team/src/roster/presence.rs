@@ -340,30 +340,50 @@ mod tests {
     #[test]
     fn what_is_gone_is_gone_whatever_else_is_known() {
         let busy = |change: Change| in_pane("claude", "claude", BUSY, change);
-        for sight in [
-            PaneObservation::NotStarted,
-            PaneObservation::Missing(Deferral::PaneGone),
-            PaneObservation::Missing(Deferral::ServerGone),
-            busy(|pane| pane.dead = true),
-            busy(|pane| pane.bound = false),
-            busy(|pane| (pane.bound, pane.pid) = (false, 0)),
-            in_pane("claude", "bash", "user@host:~$", |_| {}),
+        for (sight, is_script) in [
+            (PaneObservation::NotStarted, false),
+            (PaneObservation::Missing(Deferral::PaneGone), false),
+            (PaneObservation::Missing(Deferral::ServerGone), false),
+            (busy(|pane| pane.dead = true), false),
+            (busy(|pane| pane.bound = false), false),
+            (busy(|pane| (pane.bound, pane.pid) = (false, 0)), false),
+            (in_pane("claude", "bash", "user@host:~$", |_| {}), false),
+            (in_pane("shell", "sh", "", |pane| pane.dead = true), true),
         ] {
-            assert_eq!(row(&sight, false), [State::Gone; 4], "{sight:?}");
+            assert_eq!(row(&sight, is_script), [State::Gone; 4], "{sight:?}");
         }
         assert!(!row(&PaneObservation::Opening, false).contains(&State::Gone));
-        let dead_script = in_pane("shell", "sh", "", |pane| pane.dead = true);
-        assert_eq!(row(&dead_script, true), [State::Gone; 4]);
     }
 
     #[test]
-    fn what_the_screen_says_decides() {
-        assert_eq!(row(&claude(LIMIT), false), [State::Limited; 4]);
-        assert_eq!(row(&claude(PERMISSION), false), [State::Blocked; 4]);
-        assert_eq!(row(&claude(BUSY), false), [State::Working; 4]);
-        let [none, holds, waits, both] = row(&claude(READY), false);
-        assert_eq!((none, holds), (State::Idle, State::Idle));
-        assert_eq!((waits, both), (State::Waiting, State::Waiting));
+    fn the_screen_decides_and_where_it_says_nothing_the_leases_do() {
+        use State::{Blocked, Idle, Limited, Starting, Unknown, Waiting, Working};
+        let by_leases = [Idle, Working, Waiting, Waiting];
+        let unseen = [Unknown, Working, Waiting, Waiting];
+        let scrolling = in_pane("claude", "claude", BUSY, |pane| pane.in_mode = true);
+        for (sight, is_script, expected) in [
+            (claude(LIMIT), false, [Limited; 4]),
+            (claude(PERMISSION), false, [Blocked; 4]),
+            (claude(BUSY), false, [Working; 4]),
+            (claude(READY), false, [Idle, Idle, Waiting, Waiting]),
+            // A script is blocked where a rule says so, and nothing else is read from its screen.
+            (claude(PERMISSION), true, [Blocked; 4]),
+            (claude(LIMIT), true, [Limited; 4]),
+            (claude(BUSY), true, by_leases),
+            // A shell at its prompt, a script that reads, and one that runs something.
+            (in_pane("shell", "bash", "user@host:~$", |_| {}), true, by_leases),
+            (in_pane("shell", "sh", "", |_| {}), true, by_leases),
+            (in_pane("shell", "cargo", "Compiling", |_| {}), true, by_leases),
+            (PaneObservation::NoPane, false, by_leases),
+            (PaneObservation::Unseen, false, unseen),
+            (scrolling, false, unseen),
+            (in_pane("claude", "vim", "", |_| {}), false, unseen),
+            (claude(""), false, unseen),
+            (claude("a screen that no rule of the profile matches"), false, unseen),
+            (in_pane("opencode", "opencode", "", |_| {}), false, [Starting; 4]),
+        ] {
+            assert_eq!(row(&sight, is_script), expected, "{sight:?}");
+        }
     }
 
     #[test]
@@ -376,34 +396,6 @@ mod tests {
         let sight = in_pane("codex", "codex", review, |_| {});
         let why = presence(&PresenceEvidence::new(MemberState::Up, sight)).why;
         assert_eq!(why, "dialog (hooks need review)");
-    }
-
-    #[test]
-    fn a_script_is_blocked_where_a_rule_says_so_and_reads_nothing_else() {
-        assert_eq!(row(&claude(PERMISSION), true), [State::Blocked; 4]);
-        assert_eq!(row(&claude(LIMIT), true), [State::Limited; 4]);
-        let by_leases = [State::Idle, State::Working, State::Waiting, State::Waiting];
-        assert_eq!(row(&claude(BUSY), true), by_leases);
-    }
-
-    #[test]
-    fn where_the_screen_says_nothing_the_leases_do() {
-        let expected = [State::Idle, State::Working, State::Waiting, State::Waiting];
-        assert_eq!(row(&PaneObservation::NoPane, false), expected);
-        let unknown = [State::Unknown, State::Working, State::Waiting, State::Waiting];
-        let scrolling = in_pane("claude", "claude", BUSY, |pane| pane.in_mode = true);
-        let other = in_pane("claude", "vim", "", |_| {});
-        let unpainted = claude("");
-        let strange = claude("a screen that no rule of the profile matches");
-        for sight in [PaneObservation::Unseen, scrolling, other, unpainted, strange] {
-            assert_eq!(row(&sight, false), unknown, "{sight:?}");
-        }
-        assert_eq!(row(&in_pane("opencode", "opencode", "", |_| {}), false), [State::Starting; 4]);
-        // A shell at its prompt, a script that reads, and one that runs something.
-        for (command, screen) in [("bash", "user@host:~$"), ("sh", ""), ("cargo", "Compiling")] {
-            let sight = in_pane("shell", command, screen, |_| {});
-            assert_eq!(row(&sight, true), expected, "{command}");
-        }
     }
 
     #[test]

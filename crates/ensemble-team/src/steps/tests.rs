@@ -87,7 +87,7 @@ impl Bed {
         self.store.split(step, &name("orion"), &parts)
     }
 
-    /// What another process sees when so many seconds have passed: observations are in the database.
+    /// What another process sees after this many seconds: observations are in the database.
     fn observe_after(&self, seconds: u64) -> ObservedSteps {
         self.clock.advance(Duration::from_secs(seconds));
         open(self.home.path(), &self.clock).observe().unwrap()
@@ -367,9 +367,8 @@ fn files_that_are_not_databases_are_left_unchanged() {
 
 #[test]
 fn statements_are_prepared_once_and_use_indexes() {
-    let plan =
-        "{task_id: t, parallel: 9, steps: [".to_owned() + &"{agent: A, goal: g},".repeat(9) + "]}";
-    let bed = Bed::new(&[&plan]);
+    let steps = "{agent: A, goal: g},".repeat(9);
+    let bed = Bed::new(&[&format!("{{task_id: t, parallel: 9, steps: [{steps}]}}")]);
     for _ in 0..9 {
         let step = bed.take("A").unwrap();
         bed.submit(&step, "success").unwrap();

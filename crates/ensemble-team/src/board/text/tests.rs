@@ -38,19 +38,6 @@ agents:
 "#;
 
 #[test]
-fn an_error_is_in_the_words_of_its_author() {
-    for (source, words) in [
-        ("a:\n\tb: 1\n", "tab: use blanks"),
-        ("```yaml\na: 1\n```\n", "leave out code fences"),
-        ("a: x: y\n", "has a `: ` inside of a text"),
-        ("a: *b* c\n", "put the text into quotes"),
-        ("a: {b: 1\n", "bracket that is not closed"),
-    ] {
-        assert!(error(source).contains(words), "{source:?}: {}", error(source));
-    }
-}
-
-#[test]
 fn unchanged_parts_keep_their_bytes() {
     let source = BOARD;
     let changed = edit(source, |v| {
@@ -123,8 +110,13 @@ fn scalars_round_trip() {
 }
 
 #[test]
-fn hostile_files_are_rejected_with_line_and_column() {
+fn hostile_files_are_rejected_with_line_and_column_in_the_words_of_their_author() {
     let cases = [
+        ("a:\n\tb: 1\n", "tab: use blanks"),
+        ("```yaml\na: 1\n```\n", "leave out code fences"),
+        ("a: x: y\n", "has a `: ` inside of a text"),
+        ("a: *b* c\n", "put the text into quotes"),
+        ("a: {b: 1\n", "bracket that is not closed"),
         ("a: &x 1\nb: *x\n", "line 1, column"),
         ("a: *x\n", "line 1, column"),
         ("a:\n\tb: 1\n", "line 2, column"),

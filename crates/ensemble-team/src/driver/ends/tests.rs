@@ -186,7 +186,7 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// What the clocks say so many seconds after they began.
+/// What the clocks say this many seconds after they began.
 fn reading(seconds: u64, wall: Timestamp) -> ClockReading {
     ClockReading::new("boot", Monotonic::ZERO + Duration::from_secs(seconds), wall)
 }
