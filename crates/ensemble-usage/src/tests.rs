@@ -131,17 +131,15 @@ fn codex_counts_what_its_sum_grows_by() {
 #[test]
 fn opencode_says_a_message_by_its_id_and_its_own_cost() {
     let answer = |second: u32, output: u64, cost: f64| json!({"at": at(second), "id": "m1", "model": "x", "input": 10, "output": output, "reasoning": 2, "cache_read": 5, "cache_write": 1, "cost": cost});
-    let spent = spent(
-        RecordedProgram::Opencode,
-        &[
-            json!({"at": at(1), "turn": true}),
-            answer(2, 1, 0.25),
-            answer(3, 3, 0.5),
-            json!({"at": at(4), "id": "m2", "model": "unknown", "input": 7, "cost": 0}),
-            json!({"id": "no time", "input": 7}),
-            json!("no object"),
-        ],
-    );
+    let lines = [
+        json!({"at": at(1), "turn": true}),
+        answer(2, 1, 0.25),
+        answer(3, 3, 0.5),
+        json!({"at": at(4), "id": "m2", "model": "unknown", "input": 7, "cost": 0}),
+        json!({"id": "no time", "input": 7}),
+        json!("no object"),
+    ];
+    let spent = spent(RecordedProgram::Opencode, &lines);
     assert_eq!((spent.turns, spent.requests), (1, 2));
     let tokens = spent.tokens;
     assert_eq!((tokens.input, tokens.output, tokens.cache_read, tokens.cache_write), (17, 5, 5, 1));

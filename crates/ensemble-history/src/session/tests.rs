@@ -105,7 +105,7 @@ fn an_hour_with_seven_troubles_names_seven() {
         "worker-8 has a dead letter: t8",
     ];
     assert_eq!(found, expected);
-    // What follows from one is told with it.
+    // What follows from one is shown with it.
     assert_eq!(troubles(&hour(), TroubleWeight::Odd), [""; 0]);
     let html = told(&hour());
     assert!(html.contains("7 things went wrong<"), "{html}");
