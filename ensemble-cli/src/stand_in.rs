@@ -2,10 +2,10 @@ use std::thread::JoinHandle;
 
 use ensemble_app::departing::StandInWatcher;
 use ensemble_project::Project;
-use ensemble_watch::{Stopper, Watcher};
+use ensemble_watch::{WatchStopper, Watcher};
 
 struct WatcherThread {
-    stopper: Stopper,
+    stopper: WatchStopper,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -118,7 +118,7 @@ fn child(dir: &Dir, name: &str) -> Result<Option<Dir>> {
 /// Takes out what the files of a directory name.
 fn search(dir: &Dir, unnamed: &mut UnnamedAttachments) -> Result<()> {
     dir.try_for_each(|file| {
-        // A file that is no message names nothing.
+        // Only messages name attachments.
         let content = allow_unreadable(dir.read(file, SEARCHED_BYTES_MAX))?.flatten();
         take_out(&content.unwrap_or_default(), unnamed);
         Ok(stop_if(unnamed.is_empty()))

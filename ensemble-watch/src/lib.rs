@@ -13,7 +13,7 @@
 //! directory was replaced is found by the next scan, which runs every 30 seconds unless configured otherwise. Each
 //! version of a file reaches each of its recipients once, even if the watcher crashes (`routing` says why).
 //!
-//! Embedders run a [`Watcher`] on their own thread and end it with a [`Stopper`], or use [`ensemble_core::watch`]
+//! Embedders run a [`Watcher`] on their own thread and end it with a [`WatchStopper`], or use [`ensemble_core::watch`]
 //! alone. The loop runs on its caller's thread. Separate threads handle each tmux server that is typed into, each
 //! agent that is being shut down, each NATS connection, the ladders, the alerts if `notify` has a rule, and the
 //! closing of an inotify descriptor, which can block for milliseconds.
@@ -64,4 +64,4 @@ mod watch_set;
 mod work_file;
 
 pub use ensemble_core::dropbox::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
-pub use run::{Stopper, USED_EVERY, Watcher, WatcherEnd, run_process, run_process_while};
+pub use run::{USED_EVERY, WatchStopper, Watcher, WatcherEnd, run_process, run_process_while};

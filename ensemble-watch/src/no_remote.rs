@@ -9,9 +9,11 @@ use crate::context::WatchContext;
 use crate::servers::SharedSight;
 use crate::wakes::LoopWaker;
 
-pub(crate) struct ServerFollower;
+pub(crate) use self::NoFollower as ServerFollower;
 
-impl ServerFollower {
+pub(crate) struct NoFollower;
+
+impl NoFollower {
     /// Refuses a project with mailboxes on servers; `None` for others.
     pub(crate) fn new(
         context: &Arc<WatchContext>,

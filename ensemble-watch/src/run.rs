@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::alerts::AlertThread;
 use crate::context::WatchContext;
-use crate::engine::Engine;
+use crate::engine::WatchEngine;
 use crate::remote::ServerFollower;
 use crate::servers::SharedSight;
 use crate::status_file::note_start;
@@ -40,12 +40,12 @@ pub const USED_EVERY: Duration = Duration::from_secs(1);
 
 /// Ends a running watcher from another thread.
 #[derive(Clone, Debug)]
-pub struct Stopper {
+pub struct WatchStopper {
     waker: LoopWaker,
     stopped: Arc<AtomicBool>,
 }
 
-impl Stopper {
+impl WatchStopper {
     /// Lets the watcher finish its step and stop, however many wake-ups are in line.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
@@ -64,8 +64,8 @@ pub enum WatcherEnd {
 
 /// A watcher that holds its project's lock and has not started yet.
 pub struct Watcher {
-    engine: Engine,
-    stopper: Stopper,
+    engine: WatchEngine,
+    stopper: WatchStopper,
     log: Arc<EventLog>,
     alerts: Option<AlertThread>,
     /// Dropping the first ends the thread that follows the servers, which then drops the other side of the second.
@@ -97,8 +97,8 @@ impl Watcher {
         let ends = (waker.clone(), servers_ended);
         let follower = ServerFollower::new(&context, SharedSight::clone(&sight), ends)?;
         let alerts = AlertThread::start(&context);
-        let engine = Engine::new(context, sight, (waker.clone(), sources))?;
-        let stopper = Stopper { waker, stopped: Arc::default() };
+        let engine = WatchEngine::new(context, sight, (waker.clone(), sources))?;
+        let stopper = WatchStopper { waker, stopped: Arc::default() };
         let (running, ended) = unbounded();
         if let Some(mut follower) = follower {
             std::thread::spawn(move || {
@@ -110,7 +110,7 @@ impl Watcher {
         Ok(Self { engine, stopper, log, alerts, follower, lock, project: project.clone() })
     }
 
-    pub fn stopper(&self) -> Stopper {
+    pub fn stopper(&self) -> WatchStopper {
         self.stopper.clone()
     }
 
@@ -245,10 +245,10 @@ fn run_watcher(
 
 /// Stops the watcher that a process runs, also one that has followed another.
 #[derive(Clone, Debug)]
-struct SharedStopper(Arc<Mutex<Stopper>>);
+struct SharedStopper(Arc<Mutex<WatchStopper>>);
 
 impl SharedStopper {
-    fn current(&self) -> MutexGuard<'_, Stopper> {
+    fn current(&self) -> MutexGuard<'_, WatchStopper> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -257,7 +257,7 @@ impl SharedStopper {
     }
 
     /// A stop that came in between is for the new watcher.
-    fn follow(&self, next: Stopper) {
+    fn follow(&self, next: WatchStopper) {
         let before = std::mem::replace(&mut *self.current(), next);
         if before.stopped.load(Ordering::Acquire) {
             self.stop();

@@ -3,7 +3,7 @@
 use ensemble_core::message::Digest;
 use ensemble_core::sim::SimRecorder;
 use ensemble_project::agent_host::PaneHost;
-use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
+use ensemble_team::driver::{AgentDeparture, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::ShutdownConsent;
 use ensemble_team::roster::{EndCause, MemberState, Roster};
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -90,13 +90,13 @@ impl Bed {
     }
 
     fn leave(&self, consent: ShutdownConsent, grace: Duration) -> DepartureOutcome {
-        let mut departure = Departure::of(&self.member(), consent, name("lead"));
+        let mut departure = AgentDeparture::of(&self.member(), consent, name("lead"));
         departure.grace = grace;
         departure.request_id = Some(name("abcd1234"));
         self.carry_out(&departure)
     }
 
-    fn carry_out(&self, departure: &Departure) -> DepartureOutcome {
+    fn carry_out(&self, departure: &AgentDeparture) -> DepartureOutcome {
         let mut agent_host = PaneHost::of(&self.project, &self.member()).expect("agent_host");
         let shutdown = ShutdownDriver {
             queue: &self.spool,
@@ -162,7 +162,7 @@ fn a_silent_worker_is_removed_completely() {
     let told = bed.spool.receive(&name("lead"), &name("lead")).expect("received");
     assert_eq!(told.expect("a notice").envelope.kind.as_str(), "mail.returned");
     // Once more, as a process that finds the decision again.
-    let departure = Departure::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
+    let departure = AgentDeparture::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
     assert_eq!(bed.carry_out(&departure), DepartureOutcome::Before);
     assert_eq!(bed.log.of("worker_release").len(), 1);
 }
@@ -226,7 +226,7 @@ fn a_shell_that_was_there_before_stays() {
 fn a_new_generation_is_not_the_one_that_was_to_leave() {
     let bed = Bed::new("echo $$ >> pids; exec sleep 1000");
     let first = bed.pids(1)[0];
-    let old = Departure::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
+    let old = AgentDeparture::of(&bed.member(), ShutdownConsent::Forced, name("lead"));
     let pane = bed.member().binding.expect("a pane").id;
     bed.join(&pane, Some("sh"));
     assert_eq!(bed.carry_out(&old), DepartureOutcome::Superseded);

@@ -13,7 +13,7 @@ use ensemble_core::requests::{NewRequest, RequestEntry, Requests};
 use ensemble_project::Project;
 use ensemble_project::agent_host::PaneHost;
 use ensemble_project::members::{ObservedMember, last_observed};
-use ensemble_team::driver::{AgentHost as _, Departure, DepartureOutcome, ShutdownDriver};
+use ensemble_team::driver::{AgentDeparture, AgentHost as _, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::drain::{Effect, Event, TeamDrain};
 use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent, WorkerPresence};
 use ensemble_team::roster::{Member, State};
@@ -215,7 +215,7 @@ impl LeavingTeam<'_> {
         let (project, recorder) = (app.project()?, app.recorder()?);
         let roster = project.roster();
         let Some(member) = roster.get(agent)? else { return Ok(DepartureOutcome::Before) };
-        let mut departure = Departure::of(&member, ShutdownConsent::Forced, from.clone());
+        let mut departure = AgentDeparture::of(&member, ShutdownConsent::Forced, from.clone());
         departure.is_unrecorded = true;
         let shutdown = ShutdownDriver {
             queue: &**self.queue,

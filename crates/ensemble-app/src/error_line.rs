@@ -2,15 +2,14 @@
 //!
 //! Codes are only ever added. A failure without its own code has that of its exit code.
 
-use ensemble_core::Error;
 use ensemble_core::message::NameError;
 use ensemble_core::requests::{GatedTask, UndecidedRequest};
+use ensemble_core::{AreaError, Error};
 use ensemble_team::admission::NotAdmitted;
 use ensemble_team::board::BoardError;
 use serde::Serialize;
 
 use crate::exit_code::VerbExit;
-use crate::interrupt::CancelledCall;
 
 /// The code of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -67,6 +66,20 @@ pub enum FailureCode {
     /// The call was cancelled while it waited
     Cancelled,
 }
+
+/// A call was cancelled while it slept; it holds nothing.
+#[derive(Debug)]
+pub struct CancelledCall;
+
+impl std::fmt::Display for CancelledCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("cancelled")
+    }
+}
+
+impl std::error::Error for CancelledCall {}
+
+impl AreaError for CancelledCall {}
 
 impl FailureCode {
     pub fn of(error: &Error, exit: VerbExit) -> Self {

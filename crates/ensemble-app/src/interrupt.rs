@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ensemble_core::{AreaError, CancelToken, Result};
+use ensemble_core::{CancelToken, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::error_line::CancelledCall;
 use crate::failure::{Failure, Outcome};
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
@@ -54,20 +55,6 @@ impl RunningCalls {
 thread_local! {
     static CANCEL: RefCell<Option<CancelToken>> = const { RefCell::new(None) };
 }
-
-/// A call was cancelled while it slept; it holds nothing.
-#[derive(Debug)]
-pub struct CancelledCall;
-
-impl std::fmt::Display for CancelledCall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("cancelled")
-    }
-}
-
-impl std::error::Error for CancelledCall {}
-
-impl AreaError for CancelledCall {}
 
 /// Answers a call in this thread, until its token is cancelled while it sleeps.
 pub fn run_call<T>(token: CancelToken, call: impl FnOnce() -> T) -> T {

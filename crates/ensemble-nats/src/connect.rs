@@ -13,7 +13,7 @@ use futures_util::StreamExt as _;
 
 use super::NatsTransport;
 use super::connect_fault::ConnectFault;
-use super::denials::Denials;
+use super::denials::UserDenials;
 use super::lazy_stream::LazyStream;
 use super::options::NatsOptions;
 use super::patience::CallPatience;
@@ -52,7 +52,7 @@ impl NatsTransport {
         let (made, connections) = tokio::sync::watch::channel(0u64);
         let (servers, patience) = (options.servers_shown(), options.patience);
         let shared = CallPatience::new(patience, options.shares_patience);
-        let denials = Denials::default();
+        let denials = UserDenials::default();
         let connecting = connect_options(options, made, denials.clone())?;
         // A client that may hear no answers but its own has other limits, too.
         let limits = options.inbox_prefix.as_ref().map(|_| denials.clone());
@@ -111,7 +111,7 @@ impl NatsTransport {
 async fn reach_servers(
     connecting: ConnectOptions,
     servers: String,
-    limits: Option<Denials>,
+    limits: Option<UserDenials>,
 ) -> Result<(async_nats::Client, jetstream::Context), async_nats::ConnectError> {
     let servers: Vec<&str> = servers.split(',').map(str::trim).collect();
     let client = connecting.connect(servers).await?;
@@ -126,7 +126,7 @@ async fn reach_servers(
 }
 
 /// What the server lets this connection publish, if it says so.
-async fn ask_rules(client: &async_nats::Client, denials: &Denials) -> Option<PublishRules> {
+async fn ask_rules(client: &async_nats::Client, denials: &UserDenials) -> Option<PublishRules> {
     let (inbox, server) = (client.new_inbox(), client.server_info().server_id);
     let asking = async {
         let mut answers = client.subscribe(inbox.clone()).await.ok()?;
@@ -148,7 +148,7 @@ fn wires(
     client: async_nats::Client,
     context: jetstream::Context,
     subjects: &TeamSubjects,
-    (server, patience, denials): (String, CallPatience, Denials),
+    (server, patience, denials): (String, CallPatience, UserDenials),
     connections: &tokio::sync::watch::Receiver<u64>,
 ) -> impl Future<Output = Option<(Arc<Wire>, [Wire; 2])>> + Send + use<> {
     let names = [subjects.stream(), subjects.bucket_stream(), subjects.files_stream()];
@@ -189,7 +189,7 @@ fn wires(
 fn connect_options(
     options: &NatsOptions,
     made: tokio::sync::watch::Sender<u64>,
-    denials: Denials,
+    denials: UserDenials,
 ) -> Result<ConnectOptions> {
     // The event of the first connection may come after the first call, which would then probe the streams again.
     let is_connected = AtomicBool::new(false);

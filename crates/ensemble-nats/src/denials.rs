@@ -32,7 +32,7 @@ const INBOX: &str = "_INBOX";
 
 /// The recent denials. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Denials(Arc<Sender<RecentDenials>>);
+pub(super) struct UserDenials(Arc<Sender<RecentDenials>>);
 
 #[derive(Debug, Default)]
 struct RecentDenials {
@@ -50,7 +50,7 @@ struct PermissionDenial {
     as_asked: String,
 }
 
-impl Denials {
+impl UserDenials {
     /// Notes an error that the server has sent, if it is a denial.
     pub(super) fn record_error(&self, text: &str) {
         if !text.to_lowercase().contains(PHRASE) {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_denial_concerns_its_own_subject_and_later_marks_do_not_see_it() {
-        let denials = Denials::default();
+        let denials = UserDenials::default();
         denials.record_error("Permissions Violation for Publish to \"ens.t.q.w1.a\"");
         denials.record_error("maximum connections exceeded");
         assert!(denials.since(0, "ens.t.q.w1.a").is_some_and(|text| text.contains("ens.t.q.w1.a")));
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_denied_is_not_asked_again_on_the_same_connection() {
-        let denials = Denials::default();
+        let denials = UserDenials::default();
         denials.record_error("Permissions Violation for Publish to \"$JS.API.STREAM.MSG.GET.L\"");
         denials.record_error(
             "permissions violation for publish to \"$JS.API.CONSUMER.CREATE.S.n.in.>\"",
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_leaf_node_s_denial_concerns_what_was_asked_of_it() {
-        let denials = Denials::default();
+        let denials = UserDenials::default();
         for mapped in ["$JS.hub.API.STREAM.MSG.GET.S", "$JS.hub.API.$KV.S.k", "ens.t.$JS.a.API.b"] {
             denials.record_error(&format!("Permissions Violation for Publish to \"{mapped}\""));
         }

@@ -9,7 +9,7 @@ use async_nats::header::NATS_ROLLUP;
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::stream::Stream;
 
-use super::denials::Denials;
+use super::denials::UserDenials;
 use super::patience::CallPatience;
 use super::server_time::ServerTime;
 use super::stream_state::StreamState;
@@ -30,7 +30,7 @@ pub(super) struct Wire {
     pub(super) server: String,
     /// Time limit of a whole call, or of several.
     pub(super) patience: CallPatience,
-    pub(super) denials: Denials,
+    pub(super) denials: UserDenials,
     pub(super) time: ServerTime,
     /// Pattern of the messages that are removed to make room for changes of state.
     pub(super) reserve: String,

@@ -14,7 +14,7 @@ use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{AskedRequest, RequestEntry, RequestStore, Requests};
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Result, allow_gone, allow_no_mailbox};
-use ensemble_team::driver::{Departure, DepartureOutcome, ShutdownDriver};
+use ensemble_team::driver::{AgentDeparture, DepartureOutcome, ShutdownDriver};
 use ensemble_team::proto::shutdown::{GRACE, ShutdownConsent};
 use ensemble_team::roster::{Member, MemberState};
 use serde_json::json;
@@ -130,7 +130,7 @@ fn member_departs(
     };
     let configured = project.config.agents.get(&asked.to).map(|agent| agent.shutdown);
     let grace = configured.and_then(|shutdown| shutdown.grace);
-    let mut departure = Departure::of(&member, consent, asked.from.clone());
+    let mut departure = AgentDeparture::of(&member, consent, asked.from.clone());
     departure.request_id = Some(asked.request_id.clone());
     departure.reason = reason(entry);
     departure.unread = unread_mail(project, entry);

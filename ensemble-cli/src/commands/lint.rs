@@ -72,7 +72,7 @@ enum LintStrictness {
     Refuse,
 }
 
-/// `none` is no fact.
+/// `None` for the word `none`.
 fn fact(word: String) -> Option<RequiredFact> {
     serde_json::from_value(Value::String(word)).ok()
 }

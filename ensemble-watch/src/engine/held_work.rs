@@ -5,7 +5,7 @@ use ensemble_core::message::Name;
 use ensemble_team::driver::SupervisorSeat;
 use ensemble_team::roster::{MemberState, PaneObservation};
 
-use super::Engine;
+use super::WatchEngine;
 use super::mail::EngineMail;
 use super::team::EngineTeam;
 use crate::held_work::{GoneAgent, GoneVerdict, held_by, keep_mail, return_all};
@@ -66,7 +66,7 @@ impl EngineTeam {
     }
 }
 
-impl Engine {
+impl WatchEngine {
     /// Renews the steps of agents that are seen working, and notes what was kept.
     pub(super) fn keep_steps(&mut self, now: Monotonic) {
         let EngineTeam { evidence, kept, .. } = &mut self.team;

@@ -52,7 +52,7 @@ use mail::EngineMail;
 use team::EngineTeam;
 use upkeep::Upkeep;
 
-pub(crate) struct Engine {
+pub(crate) struct WatchEngine {
     context: Arc<WatchContext>,
     sources: LoopSources,
     reconcile: Reconcile,
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     polled: [Option<SystemTime>; 3],
 }
 
-impl Engine {
+impl WatchEngine {
     pub(crate) fn new(
         context: Arc<WatchContext>,
         sight: SharedSight,

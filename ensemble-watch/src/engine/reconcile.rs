@@ -13,7 +13,7 @@ use ensemble_core::proto::reconcile::{Effect, Event, POLLING_INTERVAL, WatchMode
 use ensemble_core::watch::WatchError;
 use serde_json::json;
 
-use super::Engine;
+use super::WatchEngine;
 use super::upkeep::Upkeep;
 use crate::watch_set::WatchedPlace;
 
@@ -31,7 +31,7 @@ fn makes_directory(path: &Path) -> bool {
     std::fs::create_dir(path).is_ok() || path.is_dir()
 }
 
-impl Engine {
+impl WatchEngine {
     pub(super) fn reconcile(&mut self, now: Monotonic) {
         while let Some(effect) = self.reconcile.poll_effect() {
             match effect {

@@ -11,7 +11,7 @@ use ensemble_project::Project;
 use ensemble_team::driver::TaskEnds;
 use serde_json::{Value, json};
 
-use super::Engine;
+use super::WatchEngine;
 use crate::alarms::{self, AlarmReporter};
 use crate::budget::BudgetWatch;
 use crate::context::WatchContext;
@@ -125,7 +125,7 @@ impl Upkeep {
     }
 }
 
-impl Engine {
+impl WatchEngine {
     pub(super) fn pass_time(&mut self, now: Monotonic) {
         let due = self.team.roles.drive(now, &*self.context.recorder);
         self.status.changed_if(due.ended);

@@ -47,7 +47,7 @@ macro_rules! conformance {
     };
 }
 
-/// One test for each named promise, whose mailbox may have settings of its own.
+/// One test for each named promise, whose mailbox may have its own settings.
 #[macro_export]
 macro_rules! conformance_tests {
     ($factory:expr; $($file:ident: $($promise:ident $(.$with:ident($value:expr))*),+;)+) => {

@@ -53,6 +53,7 @@ impl AwaitedReply<'_> {
         let waiter = Waiter::new(&self.directories(queue));
         let mut tracker = self.tracker();
         while !is_over() {
+            end_if_cancelled()?;
             if let Some(answer) = self.take_answer(app, queue)? {
                 return Ok(Some(answer));
             }
@@ -63,7 +64,6 @@ impl AwaitedReply<'_> {
                 return Err(self.no_answer(reached));
             }
             waiter.wait(left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX));
-            end_if_cancelled()?;
         }
         Ok(None)
     }

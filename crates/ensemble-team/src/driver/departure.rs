@@ -47,7 +47,7 @@ pub trait AgentHost {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
+pub struct AgentDeparture {
     pub agent: Name,
     pub generation: u64,
     pub consent: ShutdownConsent,
@@ -64,7 +64,7 @@ pub struct Departure {
     pub is_unrecorded: bool,
 }
 
-impl Departure {
+impl AgentDeparture {
     /// `member` is to leave because `by` says so.
     pub fn of(member: &Member, consent: ShutdownConsent, by: Name) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl ShutdownDriver<'_> {
     /// (`shutdown.failed`) and tried again.
     pub fn carry_out(
         &self,
-        departure: &Departure,
+        departure: &AgentDeparture,
         agent_host: &mut dyn AgentHost,
         rest: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<DepartureOutcome> {
@@ -149,7 +149,7 @@ impl ShutdownDriver<'_> {
     }
 
     /// Marks the agent as leaving, unless it has left already or this is meant for another generation.
-    fn start(&self, departure: &Departure) -> Result<Result<Member, DepartureOutcome>> {
+    fn start(&self, departure: &AgentDeparture) -> Result<Result<Member, DepartureOutcome>> {
         if departure.is_unrecorded {
             let member = self.roster.get(&departure.agent)?;
             let member = member.filter(|member| member.generation == departure.generation);
@@ -179,7 +179,7 @@ impl ShutdownDriver<'_> {
         }
     }
 
-    fn others(&self, departure: &Departure) -> Vec<Member> {
+    fn others(&self, departure: &AgentDeparture) -> Vec<Member> {
         // One that cannot be read has no pane that we know of.
         let (members, _) = self.roster.entries().unwrap_or_default();
         members.into_iter().filter(|m| m.name != departure.agent && m.is_present()).collect()
@@ -210,7 +210,7 @@ fn processes(member: &Member, others: &[Member]) -> ProcessSet {
 
 struct DepartureRun<'a> {
     shutdown: &'a ShutdownDriver<'a>,
-    departure: &'a Departure,
+    departure: &'a AgentDeparture,
     machine: AgentShutdown,
     reaper: Reaper,
     /// Some process that was signalled may still live.
@@ -301,7 +301,7 @@ impl DepartureRun<'_> {
     }
 
     fn hand_back(&mut self) -> Result<()> {
-        let Departure { agent, unread, reason, .. } = self.departure;
+        let AgentDeparture { agent, unread, reason, .. } = self.departure;
         let mailbox = self.shutdown.roster.get(agent)?.map_or_else(|| agent.clone(), |m| m.mailbox);
         // A mailbox that others read too is not this agent's to empty.
         let others = self.shutdown.others(self.departure);
@@ -317,7 +317,8 @@ impl DepartureRun<'_> {
 
     /// Whether it was still this generation's to write.
     fn record(&self, survivors: usize) -> Result<bool> {
-        let Departure { agent, generation, consent, by, request_id, reason, .. } = self.departure;
+        let AgentDeparture { agent, generation, consent, by, request_id, reason, .. } =
+            self.departure;
         let at = self.shutdown.clock.wall();
         let how = match consent {
             ShutdownConsent::Approved => EndCause::Approved,

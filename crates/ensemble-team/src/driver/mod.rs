@@ -39,7 +39,7 @@ pub use board_leases::{BoardLeases, SupervisorSeat, UnsupervisedAgent};
 pub use board_upkeep::BoardUpkeep;
 pub use collect::{Dispatcher, TaskBatch};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
-pub use departure::{AgentHost, Departure, DepartureOutcome, ShutdownDriver, departure_note};
+pub use departure::{AgentDeparture, AgentHost, DepartureOutcome, ShutdownDriver, departure_note};
 pub use dispatch::{
     AvailableWorker, BatchProgress, DispatchFile, DispatchRun, WorkerPool, list_left_batches,
     plan_of, task_message,

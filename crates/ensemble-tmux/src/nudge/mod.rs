@@ -364,7 +364,7 @@ impl Machine for NudgeSchedule {
             {
                 self.outcome(now, outcome, backoff)
             }
-            // Of an attempt that is over, or while nothing waits for the pane.
+            // Of an attempt that has ended, or while nothing waits for the pane.
             (state, Event::Outcome { .. } | Event::PaneChanged) => state,
         };
     }

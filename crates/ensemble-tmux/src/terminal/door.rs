@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::typist::{PseudoTerminal, Typist};
+use super::typist::{LineTypist, PseudoTerminal};
 use super::wire::{self, TerminalAction, TerminalAnswer, TerminalQuestion};
 use crate::provider::AgentObserver;
 use crate::tmux::Binding;
@@ -56,7 +56,7 @@ impl TerminalDoor {
         let connections = AtomicUsize::new(0);
         thread::scope(|scope| {
             scope.spawn(move || {
-                let mut typist = Typist::new(terminal, binding.pid, observer);
+                let mut typist = LineTypist::new(terminal, binding.pid, observer);
                 for (ask, asker) in questions {
                     // Who asked may have gone.
                     let _ = asker.send(typist.answer(ask));

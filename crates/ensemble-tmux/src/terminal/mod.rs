@@ -30,7 +30,7 @@ pub use bound::BoundPane;
 pub use client::TerminalPane;
 pub use door::TerminalDoor;
 pub use typist::{LineSubmission, PERSON_PAUSE, PseudoTerminal, TerminalSnapshot};
-use typist::{TypedMemory, Typist};
+use typist::{LineTypist, TypedMemory};
 use wire::{TerminalAction, TerminalAnswer};
 
 #[cfg(test)]

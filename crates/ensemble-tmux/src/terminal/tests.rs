@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 
-use super::typist::{PseudoTerminal, TerminalSnapshot, Typist};
+use super::typist::{LineTypist, PseudoTerminal, TerminalSnapshot};
 use super::wire::{TerminalAction, TerminalAnswer};
 use crate::provider::{AgentObserver, PASTE_BEGINS, PASTE_ENDS, Profiles};
 
@@ -102,7 +102,8 @@ const HINT: &str = "ensemble: 1 message for w1";
 fn asked(played: &Played, asks: &[TerminalAction]) -> Vec<TerminalAnswer> {
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
     // The process table is not asked about a process that is not there.
-    let mut typist = Typist::new(played, u32::MAX, AgentObserver::new(profile)).running("claude");
+    let mut typist =
+        LineTypist::new(played, u32::MAX, AgentObserver::new(profile)).running("claude");
     asks.iter().cloned().map(|ask| typist.answer(ask)).collect()
 }
 
@@ -168,7 +169,7 @@ fn a_program_that_asks_for_pastes_gets_a_hint_as_one_and_a_command_as_keys() {
         let change = serde_json::Map::from_iter([("paste_delay_ms".to_owned(), 0.into())]);
         profiles.amend("claude", &change, "test".as_ref()).unwrap();
         let observer = AgentObserver::new(profiles.get("claude").unwrap());
-        let mut typist = Typist::new(&terminal, u32::MAX, observer).running("claude");
+        let mut typist = LineTypist::new(&terminal, u32::MAX, observer).running("claude");
         for ask in [nudge(HINT), TerminalAction::Reset {}] {
             assert_eq!(typist.answer(ask), TerminalAnswer::Outcome(NudgeOutcome::Sent));
         }
@@ -209,7 +210,8 @@ fn enter_follows_only_behind_exactly_our_line() {
     // The next attempt submits our line that is already in the composer instead of typing it again.
     let late = played(|it| it.is_blind = true);
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
-    let mut typist = Typist::new(&late, u32::MAX, AgentObserver::new(profile)).running("claude");
+    let mut typist =
+        LineTypist::new(&late, u32::MAX, AgentObserver::new(profile)).running("claude");
     assert!(matches!(
         typist.answer(nudge(HINT)),
         TerminalAnswer::Outcome(NudgeOutcome::TextOnly { .. })
@@ -234,7 +236,7 @@ fn a_standing_ping_is_withdrawn() {
     let terminal = played(|it| it.slips_in = Some('x'));
     let profile = Profiles::embedded().unwrap().get("claude").unwrap();
     let mut typist =
-        Typist::new(&terminal, u32::MAX, AgentObserver::new(profile)).running("claude");
+        LineTypist::new(&terminal, u32::MAX, AgentObserver::new(profile)).running("claude");
     let ping = "AGENT_TEAM_PING w1 abc";
     assert!(matches!(
         typist.answer(nudge(ping)),

@@ -104,7 +104,7 @@ pub struct TerminalSnapshot {
 }
 
 /// The one who types into a terminal; one line at a time.
-pub(crate) struct Typist<T> {
+pub(crate) struct LineTypist<T> {
     terminal: T,
     /// The agent's process and its start.
     pid: u32,
@@ -117,7 +117,7 @@ pub(crate) struct Typist<T> {
     running: String,
 }
 
-impl<T: PseudoTerminal> Typist<T> {
+impl<T: PseudoTerminal> LineTypist<T> {
     pub(crate) const fn new(terminal: T, pid: u32, observer: AgentObserver) -> Self {
         Self {
             terminal,

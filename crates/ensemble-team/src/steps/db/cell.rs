@@ -186,7 +186,7 @@ macro_rules! tuple_row_types {
 }
 tuple_row_types! { (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E, F) (A, B, C, D, E, F, G) }
 
-/// Reads the columns of a struct in the order of these fields; those behind `;` are no columns.
+/// Reads the columns of a struct in the order of these fields; those behind `;` are not columns.
 macro_rules! row_type {
     ($kind:ident: $($field:ident),* $(; $($more:ident: $value:expr),*)?) => {
         impl $crate::steps::db::RowType for $kind {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use ensemble_core::durable::{self, Durability};
 
 use super::*;
-use crate::terminal::{TerminalAction, TerminalAnswer, TypedMemory, Typist};
+use crate::terminal::{LineTypist, TerminalAction, TerminalAnswer, TypedMemory};
 use crate::tmux::PaneLock;
 
 const MEMORY_BYTES_MAX: usize = 4096;
@@ -64,7 +64,7 @@ pub(in crate::terminal) fn answer_action(
     let before = read_memory(&memory);
     let terminal = HostedTerminal { pane, refusal: Mutex::new(None) };
     let mut typist =
-        Typist::new(terminal, binding.pid, observer.clone()).with_memory(before.clone());
+        LineTypist::new(terminal, binding.pid, observer.clone()).with_memory(before.clone());
     let answer = typist.answer(ask);
     let after = typist.into_memory();
     if may_type && after != before {
