@@ -205,7 +205,7 @@ fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     flock(&gun, FlockOperation::LockExclusive).unwrap();
     let children = deciders(&bed, &start);
     flock(&gun, FlockOperation::Unlock).unwrap();
-    let ran: Vec<Ran> = children.into_iter().map(|c| end(c)).collect();
+    let ran: Vec<Ran> = children.into_iter().map(end).collect();
     let shown = bed.object("request list abc");
     let (word, at) = (shown["state"].as_str().unwrap(), shown["decided_at"].as_str().unwrap());
     let told = format!(

@@ -61,7 +61,7 @@ fn a_caller_has_the_name_that_is_proved_and_no_other() {
         (Some("forged"), OUTSIDE, &any, Err(NameRefusal::UnknownPass { tree: None })),
         // An old pass.
         (Some("c"), OUTSIDE, &any, Err(NameRefusal::Ended { name: name("c") })),
-        // Outsiders have names of their own.
+        // Outsiders have other names.
         (None, OUTSIDE, &[""], known("", Claimed)),
         (None, OUTSIDE, &["operator"], known("operator", Claimed)),
         (None, OUTSIDE, &["c"], known("c", Claimed)),
@@ -81,10 +81,10 @@ fn a_caller_has_the_name_that_is_proved_and_no_other() {
 
 #[test]
 fn any_name_may_be_claimed_by_a_permitted_outsider_and_in_an_empty_team() {
-    let nobody = CallerEvidence::new();
-    let allowed = identify(&team(), &nobody, Some(&name("a")), OutsiderPolicy::Allow);
+    let unknown = CallerEvidence::new();
+    let allowed = identify(&team(), &unknown, Some(&name("a")), OutsiderPolicy::Allow);
     assert_eq!(allowed, known("a", IdentityProof::Claimed));
-    let in_an_empty_team = ask_team(&[], &nobody.with_pass("x"), "a");
+    let in_an_empty_team = ask_team(&[], &unknown.with_pass("x"), "a");
     assert_eq!(in_an_empty_team, known("a", IdentityProof::Claimed));
 }
 
