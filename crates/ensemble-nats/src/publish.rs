@@ -21,8 +21,8 @@ impl NatsTransport {
     /// write to the mailbox hand the message in, and a watcher that may stores it.
     ///
     /// # Errors
-    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`] or
-    /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
+    /// `Error::NoMailbox`, `Error::Full`, `Error::Conflict`, `Error::TooLarge` or
+    /// `Error::Server`. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<PublishOutcome> {
         match self.store(envelope) {
             Err(denied) if is_denial(&denied) => self.hand_in(envelope),
